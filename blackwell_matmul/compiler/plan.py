@@ -15,6 +15,7 @@ import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any, NamedTuple, cast
 
 from blackwell_matmul.base.errors import InputError
@@ -257,25 +258,23 @@ class LaunchPlan:
             raise InputError(f"{self.spoken} cannot be launched with {self._told(values)}: {error}.") from error
 
     def require_operands(self, kernel: str, arguments: Sequence[Any]) -> None:
-        """Raise InputError for arguments too many, for a tensor, an array or a truth in place of a number, or if its
-        element type or layout does not match its parameter. An integer of 64 bits may be an address."""
+        """Raise InputError for arguments too many, for another value in place of a number, or for a tensor whose
+        element type or layout does not match its parameter."""
         if len(arguments) > len(self.parameters):
             self._require_count(len(arguments))
         mapped = {each.pointer: MAPPED.get(each.dtype, "") for each in self.tensor_maps}
         for parameter, each in zip(self.parameters, arguments):
-            if isinstance(each, bool) and parameter.type != "bool":
-                raise InputError(f"{parameter.name} of {kernel} is {each}; it takes a number of {parameter.type}.")
-            if attribute(each, "dtype") is None or not hasattr(type(each), "__len__"):  # numpy's numbers have no length
-                continue
-            if parameter.type == "pointer":
+            if parameter.type != "pointer":
+                kind = Real if "float" in parameter.type else Integral
+                if not isinstance(each, kind) or (isinstance(each, bool) and parameter.type != "bool"):
+                    what = f"{parameter.name} of {kernel} is {shown(each)}"
+                    raise InputError(f"{what}; it takes a number of {parameter.type}.")
+            elif attribute(each, "dtype") is not None and hasattr(type(each), "__len__"):  # no number of numpy
                 require_memory(f"{parameter.name} of {kernel}", each)
                 require_element(kernel, parameter.name, parameter.element, each)
                 require_taken_as(kernel, parameter.name, parameter.taken_as or mapped.get(parameter.name, ""), each)
                 if parameter.row_major:
                     require_row_major(kernel, parameter.name, each)
-            elif parameter.type not in ("int64", "uint64"):
-                what = f"{parameter.name} of {kernel} is {shown(each)}"
-                raise InputError(f"{what}; it takes a number of {parameter.type}.")
 
     def _completed(self, values: Sequence[int | float]) -> Sequence[int | float]:
         """Return the values; omitted trailing values are filled with defaults."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Sequence
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -91,9 +92,9 @@ def _plain(value: Any) -> int:
 
 def plan_value(memory: GlobalSpace, name: str, given: object) -> Any:
     """Return an argument for a launch plan's expressions: a number unchanged, a tensor as its emulated address."""
-    if isinstance(given, (np.integer, np.floating)):
-        return given.item()
-    return given if isinstance(given, (int, float)) else address_of(memory, name, given)
+    if isinstance(given, Integral):
+        return int(given)
+    return float(given) if isinstance(given, Real) else address_of(memory, name, given)
 
 
 def address_of(memory: GlobalSpace, name: str, tensor: Any) -> int:

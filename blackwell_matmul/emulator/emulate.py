@@ -14,7 +14,7 @@ from blackwell_matmul.base.validation import shown
 from blackwell_matmul.compiler.bundle import Bundle
 from blackwell_matmul.emulator.arguments import parameter_bytes, plan_value, planned_bytes
 from blackwell_matmul.emulator.emulation_listener import EmulationListener
-from blackwell_matmul.emulator.loading import LaunchShape, loaded
+from blackwell_matmul.emulator.loading import Extents, LaunchShape, loaded, verified
 from blackwell_matmul.emulator.parser import Entry, Module, parse
 from blackwell_matmul.emulator.scheduler import ORDERS, Choices, Extents, Limit, Progress
 from blackwell_matmul.emulator.spaces import GlobalSpace
@@ -89,6 +89,7 @@ def emulate(
     entry = entry_of(module, kernel)
     shape = LaunchShape(_extents("grid", grid), _extents("block", block), _extents("cluster", cluster), shared_bytes)
     memory = GlobalSpace()
+    shape = verified(entry, shape)
     return _run(module, entry, shape, parameter_bytes(entry, args, memory), memory, choices)
 
 
@@ -101,6 +102,7 @@ def of_bundle(bundle: Bundle, module: Module, args: Sequence[object], choices: C
         return Emulation(plan.kernel, bundle.target, 0, 0)
     entry = entry_of(module, plan.kernel)
     shape = LaunchShape(launch.grid, launch.block, launch.cluster, launch.dynamic_shared_bytes)
+    shape = verified(entry, shape)
     return _run(module, entry, shape, planned_bytes(entry, launch, memory), memory, choices)
 
 

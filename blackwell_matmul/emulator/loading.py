@@ -63,12 +63,11 @@ def loaded(
     choices: Choices,
     kept: dict[str, int] | None = None,
 ) -> Execution:
-    """Return an `Execution`; raise InputError, one sentence, for a launch or an instruction that no GPU accepts.
+    """Return an `Execution`; raise InputError, one sentence, for memory or an instruction that no GPU accepts.
 
-    kept: addresses of the module's variables from earlier launches; addresses of new variables are added.
+    shape: a result of `verified`. kept: addresses of the module's variables from earlier launches; addresses of new
+    variables are added.
     """
-    shape = replace(shape, cluster=_cluster(entry, shape.cluster))
-    _verify(entry, shape)
     bodies = [*module.functions.values(), entry]
     variables = [*module.variables, *(each for body in bodies for each in body.variables)]
     local, local_bytes = _frame(entry)
@@ -78,8 +77,8 @@ def loaded(
     codes = _codes(module)
     addresses |= variable_addresses(module, variables, memory, {} if kept is None else kept, shared) | codes
     shared_bytes = end - RESERVED_BYTES + shape.shared_bytes
-    if not 0 <= shape.shared_bytes <= shared_bytes <= MAX_SHARED_BYTES:
-        raise InputError(f"{shared_bytes:,} bytes of shared memory; a CTA has up to {MAX_SHARED_BYTES:,}.")
+    if shared_bytes > MAX_SHARED_BYTES:
+        raise InputError(f"{shared_bytes:,} bytes of shared memory; a CTA has from 0 to {MAX_SHARED_BYTES:,}.")
     program = LoadedKernel(module, entry, {*addresses, *shared, *local, *SPECIALS}, codes)
     places = Places(addresses, shared, shared_bytes, local, local_bytes, program.start, shape.shared_bytes)
     starter = Starter(program.builder, shape.grid, shape.block, shape.cluster, places)
@@ -200,8 +199,10 @@ def _cluster(entry: Entry, given: Extents) -> Extents:
     return given if not fixed or 0 in fixed else (*fixed, 1, 1)[:3]  # type: ignore[return-value]
 
 
-def _verify(entry: Entry, shape: LaunchShape) -> None:
-    """Check a launch against every GPU's limits, and the kernel's own (PTX ISA, "Performance-Tuning Directives")."""
+def verified(entry: Entry, shape: LaunchShape) -> LaunchShape:
+    """Return the launch with the kernel's own cluster; raise InputError beyond every GPU's limits, or the kernel's own
+    (PTX ISA, "Performance-Tuning Directives")."""
+    shape = replace(shape, cluster=_cluster(entry, shape.cluster))
     threads, cluster = prod(shape.block), prod(shape.cluster)
     for name, extents in (("grid", shape.grid), ("block", shape.block), ("cluster", shape.cluster)):
         if min(extents) < 1:
@@ -218,7 +219,10 @@ def _verify(entry: Entry, shape: LaunchShape) -> None:
         raise InputError(f"a grid of {shape.grid} CTAs is not made of clusters of {shape.cluster}.")
     if prod(shape.grid) > MOST_CTAS:
         raise InputError(f"a grid of {shape.grid} has {prod(shape.grid):,} CTAs; at most {MOST_CTAS:,} are emulated.")
+    if not 0 <= shape.shared_bytes <= MAX_SHARED_BYTES:
+        raise InputError(f"{shape.shared_bytes:,} bytes of shared memory; a CTA has from 0 to {MAX_SHARED_BYTES:,}.")
     _verify_block(entry, shape.block)
+    return shape
 
 
 def _verify_block(entry: Entry, block: Extents) -> None:

@@ -74,7 +74,8 @@ class RowFile(Rows):
         super().__init__(fields)
         self.path = path
         with self._told():
-            path.parent.mkdir(parents=True, exist_ok=True)
+            if not path.parent.is_dir():
+                raise InputError(f"cannot keep rows in {path}: {path.parent} is no folder; choose another file.")
         self._lock = FileLock(f"{path}.lock", LOCK_S)
         self._read_bytes, self._tail = 0, b""
         self.read()

@@ -197,6 +197,13 @@ def check_scaled(scale_result: object, out_dtype: object, use_fast_accum: object
     check_flag("use_fast_accum", use_fast_accum)
 
 
+def check_matrices(a: Tensor, b: Tensor, said: Said) -> None:
+    """Check the operands of `scaled_mm`, which takes no batches."""
+    for name, x, shape in ((said.a, a, "(m, k)"), (said.b, b, "(k, n)")):
+        if x.dim() != 2:
+            raise InputError(f"{name} has shape {tuple(x.shape)}; it must be a matrix {shape}.")
+
+
 def check_residual(residual: Tensor, of_c: tuple[int, ...]) -> None:
     if differ(residual.shape, of_c):
         raise InputError(f"residual has shape {tuple(residual.shape)}; it must be {of_c}.")

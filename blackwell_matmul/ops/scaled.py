@@ -31,7 +31,15 @@ from blackwell_matmul.ops.block_scaled.recipes import (
 from blackwell_matmul.ops.direct import bypasses_dispatch
 from blackwell_matmul.ops.finished import EpilogueTensors
 from blackwell_matmul.ops.library import product
-from blackwell_matmul.ops.operand_checks import How, Said, check_optional, check_scaled, check_tensors, taken
+from blackwell_matmul.ops.operand_checks import (
+    How,
+    Said,
+    check_matrices,
+    check_optional,
+    check_scaled,
+    check_tensors,
+    taken,
+)
 from blackwell_matmul.ops.ready import Call, launched
 from blackwell_matmul.problem.form import check_flag
 
@@ -151,8 +159,7 @@ def _scaled_mm_by_types(
             return node
     check_scaled(scale_result, out_dtype, use_fast_accum)
     how = How(out_dtype=out_dtype, simulate=simulate, fast_accum=use_fast_accum)
-    if min(input.dim(), mat2.dim()) < 2:
-        return product(input, mat2, EpilogueTensors(bias, None, scale_a, scale_b), how, BY_TYPES, plain, call)
+    check_matrices(input, mat2, BY_TYPES)
     left = scaling_by_type(scale_a, input.shape[-2], input.shape[-1])
     right = scaling_by_type(scale_b.mT if scale_b.dim() == 2 else scale_b, mat2.shape[-1], mat2.shape[-2])
     return multiplied(input, mat2, left, right._replace(scale=scale_b), bias, how, BY_TYPES, plain, call)
@@ -186,9 +193,9 @@ def _scaled_mm_by_recipes(
     check_contraction(contraction_dim)
     left = scaling_of("a", scale_a, scale_recipe_a, swizzle_a)
     right = scaling_of("b", scale_b, scale_recipe_b, swizzle_b)
-    if mat_a.dim() == mat_b.dim() == 2:
-        check_count("a", left, mat_a.shape[0])
-        check_count("b", right, mat_b.shape[1])
+    check_matrices(mat_a, mat_b, BY_RECIPES)
+    check_count("a", left, mat_a.shape[0])
+    check_count("b", right, mat_b.shape[1])
     if isinstance(output_dtype, str):
         check_flag("simulate", simulate)
         given, recipe = _operands(mat_a, mat_b, left, right, bias), recipe_of(left, right, mat_a.dtype)

@@ -83,6 +83,8 @@ class Epilogue:
             if kind in named:
                 raise InputError(f"epilogue names a second {kind}, {word}; give one.")
             named[kind] = SCALE_WORDS.get(word, word if kind == "activation" else True)
+        if not named and words:
+            raise InputError(f"epilogue is {shown(text)}, which names nothing; the words are {', '.join(known)}.")
         return cls(**named, alpha=alpha, beta=beta)
 
     @property

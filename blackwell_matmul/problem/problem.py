@@ -358,6 +358,8 @@ class Schedule:
             if name in values:
                 raise InputError(f"schedule names {name} twice; give it once.")
             values[name] = int(value)
+        if not values and words:
+            raise InputError(f"schedule is {shown(text)}, which names no knob; one is block_m=128.")
         return cls(**values)
 
 

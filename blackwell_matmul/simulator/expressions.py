@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from blackwell_matmul.base.errors import UnsupportedError
+from blackwell_matmul.base.errors import CompileError, UnsupportedError
 from blackwell_matmul.frontend.faults import tilus_compat
 from blackwell_matmul.frontend.messages.lacking import no_code
 from blackwell_matmul.simulator.arithmetic import (
@@ -101,7 +101,8 @@ def function_name(name: str) -> str:
 
 
 def as_generated(expression: Any) -> Any:
-    """Return the expression with the casts and functions of tilus's code; raise UnsupportedError as tilus does."""
+    """Return the expression with the casts and functions of tilus's code; raise CompileError, the reason, as tilus
+    does."""
     from tilus.hidet.ir.expr import Expr
     from tilus.hidet.ir.tools import infer_type
     from tilus.hidet.transforms.resolve_generic_primitive_function import ResolveGenericPrimitiveFuncRewriter
@@ -114,7 +115,7 @@ def as_generated(expression: Any) -> Any:
             infer_type(resolved)  # refuses a conditional of two types
             return resolved
     except Exception as error:
-        raise UnsupportedError(_refusal(expression)) from error
+        raise CompileError(_refusal(expression)) from error
 
 
 def _refusal(expression: Any) -> str:
@@ -124,11 +125,11 @@ def _refusal(expression: Any) -> str:
     for each in collect(expression, IfThenElse):
         yes, no = infer_type(each.then_expr).name, infer_type(each.else_expr).name
         if yes != no:
-            return f"`x if c else y` gives {yes} or {no}, and C has one type for it: cast one."
+            return f"`x if c else y` gives {yes} or {no}, and C has one type for it: cast one"
     for call in collect(expression, Call):
         types = " and ".join(dict.fromkeys(infer_type(a).name for a in call.args if hasattr(infer_type(a), "name")))
-        return f"{no_code(function_name(call.func_var.name), types)}."
-    return "tilus 0.2.0 generates no code for operands of these types: cast them to one type first."
+        return no_code(function_name(call.func_var.name), types)
+    return "tilus 0.2.0 generates no code for operands of these types: cast them to one type first"
 
 
 def pointer_step(e: Any) -> int:

@@ -186,6 +186,10 @@ def test_arguments_that_say_no_launch_are_exit_code_2(command: Command, tmp_path
     assert code == 2 and "--arg is 'f17[64]'; it takes a tensor such as f16[256,64]" in err
     code, _, err = command(str(file))
     assert code == 2 and "takes 1 parameters" in err
+    code, _, err = command(str(file), "--block", "2048")
+    assert code == 2 and "a block of (2048, 1, 1) has 2048 threads; a CTA has at most 1024" in err
+    code, _, err = command(str(file), "--shared", "-1")
+    assert code == 2 and "-1 bytes of shared memory; a CTA has from 0 to 232,448" in err
     code, _, err = command("v1", "--grid", "2")
     assert code == 2 and "are for a file of PTX or a bundle" in err
     code, _, err = command(str(tmp_path / "absent.ptx"))

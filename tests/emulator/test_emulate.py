@@ -203,9 +203,9 @@ def test_launches_that_do_not_fit() -> None:
     refused("grid is 1.5", grid=1.5)
     refused("a grid of (3, 1, 1) CTAs is not made of clusters of (2, 1, 1)", grid=3, cluster=2)
     refused("a block of (2048, 1, 1) has 2048 threads", block=2048)
-    refused("bytes of shared memory; a CTA has up to 232,448", shared_bytes=1 << 20)
+    refused("bytes of shared memory; a CTA has from 0 to 232,448", shared_bytes=1 << 20)
     refused(
-        "bytes of shared memory; a CTA has up to 232,448",
+        "bytes of shared memory; a CTA has from 0 to 232,448",
         ADD.replace("ret;", ".shared .b8 big[20000];ret;"),
         shared_bytes=220_000,
     )

@@ -84,6 +84,7 @@ def product(m: int = 64, n: int = 64, k: int = 32, b: str = "g_x", acc: str = "f
     return PRODUCT.format(m=m, n=n, k=k, b=b, acc=acc)
 
 
+NARROW = "t = self.register_tensor(dtype={}, shape=[{}], init={})  # here"
 CASES: list[tuple[str, str]] = [
     # tiles and products
     (
@@ -439,6 +440,11 @@ CASES: list[tuple[str, str]] = [
     ("self.attrs.warps = 0  # here", "self.attrs.warps is 0; it must be 1 to 32"),
     ("self.attrs.warps = 33  # here", "self.attrs.warps is"),
     ("self.attrs.blocks = (1, 1, 1, 1)  # here", "more than three extents"),
+    (
+        NARROW.format("int8", "64, 64", "lambda i, j: i") + "\nself.store_global(g_y, t.to(float32), offsets=[0, 0])",
+        "t is of int8, which would cut int32; convert that to int8 first",
+    ),
+    (NARROW.format("int32", "3 - 8", 0), "the extent -5 of shape=[3 - 8] is negative; every extent of a tensor is at"),
 ]
 
 HOPPER_CASES: list[tuple[str, str]] = [

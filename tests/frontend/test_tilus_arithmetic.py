@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+import torch
 from tilus.hidet.ir.analyzers.bound_analyzer import BoundInfo
-from tilus.hidet.ir.dtypes import float8_e4m3, float16, float32, int8, int32, int64, uint8, uint32
+from tilus.hidet.ir.dtypes import bfloat16, float8_e4m3, float16, float32, int8, int32, int64, uint8, uint32
 from tilus.hidet.ir.expr import Expr, Var, constant
 from tilus.hidet.ir.primitives import max as maximum
 from tilus.hidet.ir.stmt import AssignStmt
@@ -18,7 +19,7 @@ from tilus.hidet.transforms.rule_based_simplifier import RuleBasedSimplifier
 from tilus.hidet.transforms.simplify_addition_chain import AdditionChainRewriter, DecomposeRewriter
 from tilus.ir.analyzers import ScalarSet, ScalarSetAnalyzer
 
-from blackwell_matmul.frontend.faults.tilus_arithmetic import sound_arithmetic
+from blackwell_matmul.frontend.faults.tilus_arithmetic import held_constants, sound_arithmetic
 
 N, M, U, F, G = (Var(name, type=t) for name, t in zip("nmufg", [int32, int32, uint32, float32, float32]))
 P, L = Var("p", type=int32), Var("l", type=int64)
@@ -158,3 +159,9 @@ def test_constants_among_arguments_are_cast() -> None:
 def test_a_constant_has_the_value_of_its_type(value: Any, kind: Any, held: Any) -> None:
     with sound_arithmetic():
         assert constant(value, kind).value == held
+
+
+def test_the_limits_of_bfloat16_are_its_largest_numbers() -> None:
+    with held_constants():
+        limits = bfloat16.min_value.value, bfloat16.max_value.value
+    assert limits == (torch.finfo(torch.bfloat16).min, torch.finfo(torch.bfloat16).max)

@@ -16,7 +16,7 @@ from blackwell_matmul.jobs.row_file import RowFile
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    return tmp_path / "some" / "rows.jsonl"
+    return tmp_path / "rows.jsonl"
 
 
 def test_what_another_adds_is_seen_and_stays_as_it_is(file: Path) -> None:
@@ -59,14 +59,13 @@ def test_a_line_that_is_no_row_is_named(file: Path, line: str) -> None:
 
 @pytest.mark.parametrize("content", [b"hello", b"\x7fELF\0\0", b"[1]", b'{"m": 1}', b"12"])
 def test_of_a_file_that_no_run_has_begun_nothing_is_taken_out(file: Path, content: bytes) -> None:
-    file.parent.mkdir()
     file.write_bytes(content)
     with pytest.raises(InputError, match=r"which is no row with n; take it out, or choose another file\.$"):
         RowFile(file, ["n"])
     assert file.read_bytes() == content
 
 
-@pytest.mark.parametrize("what", ["fifo", "folder", "nowhere", "device", "lock", "parent", "null"])
+@pytest.mark.parametrize("what", ["fifo", "folder", "nowhere", "device", "lock", "absent", "parent", "null"])
 def test_what_is_no_file_is_one_sentence(tmp_path: Path, what: str) -> None:
     file = tmp_path / "rows.jsonl"
     if what == "fifo":
@@ -77,6 +76,8 @@ def test_what_is_no_file_is_one_sentence(tmp_path: Path, what: str) -> None:
         file.symlink_to({"nowhere": "/nonexistent/x", "device": "/dev/null"}[what])
     elif what == "lock":
         Path(f"{file}.lock").mkdir()
+    elif what == "absent":
+        file = tmp_path / "absent" / "rows.jsonl"
     elif what == "parent":
         (tmp_path / "file").touch()
         file = tmp_path / "file" / "rows.jsonl"

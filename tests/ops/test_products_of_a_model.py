@@ -378,6 +378,10 @@ X, W = randn(4, 8), randn(6, 8)
         (lambda: linear(X, W, residual=randn(4, 6), beta="x"), "beta is 'x'; it must be a number"),
         (lambda: bmm(X, W), r"bmm takes \(batch, m, k\) and \(batch, k, n\)"),
         (lambda: baddbmm(randn(7), X[None], W.T[None]), r"input has shape \(7,\); it must broadcast to \(1, 4, 6\)"),
+        (
+            lambda: scaled_mm(*(t[None].to(torch.float8_e5m2) for t in (X, W.T)), torch.ones(()), torch.ones(())),
+            r"input has shape \(1, 4, 8\); it must be a matrix \(m, k\)",
+        ),
         (lambda: scaled_mm(X.float(), W.T.float(), torch.ones(()), torch.ones(())), "input is torch.float32"),
         (
             lambda: scaled_mm(X, W.T, torch.ones(()), torch.ones(())),

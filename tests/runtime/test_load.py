@@ -141,7 +141,7 @@ def test_a_call_with_other_addresses_is_moved(gpu, on_gpu, source, target):
 
 
 def test_only_what_is_an_address_moves(gpu, on_gpu, source, target):
-    """A number is a part of the call, with its sign and where a tensor stands for it, and a pointer may be left out."""
+    """A number is a part of the call, with its sign, and a pointer may be left out."""
     more = [Parameter("table", "int64"), Parameter("alpha", "float32"), Parameter("other", "pointer", default=0)]
     arguments = [Argument("value", each.type, each.name) for each in more]
     maps_of_both = (*PLAN.tensor_maps, dataclasses.replace(PLAN.tensor_maps[0], pointer="other"))
@@ -153,11 +153,11 @@ def test_only_what_is_an_address_moves(gpu, on_gpu, source, target):
     )
     gpu.parameters(4, 8, 128, 8, 4, 8, 128)
     loaded = load(bundle(plan))
-    tables = [on_gpu(torch.zeros(64)) for _ in range(2)]
+    tables = 1 << 40, 1 << 41
     for table, alpha in ((tables[0], 1), (tables[1], 1), (tables[1], 0.0), (tables[1], -0.0)):
         loaded(1000, source, target, table, alpha)
         launch = gpu.calls("cuLaunchKernelEx")[-1]
-        assert launch["p3"] == little_endian(table.data_ptr(), 8)
+        assert launch["p3"] == little_endian(table, 8)
         assert launch["p4"] == struct.pack("<f", alpha).hex() and launch["p5"] == "0" * 16
     loaded(1000, on_gpu(torch.zeros_like(source)), target, tables[0], 1)
     assert gpu.calls("cuTensorMapReplaceAddress")
@@ -267,9 +267,8 @@ def test_a_typed_pointer_takes_tensors_of_its_type_alone(gpu, source, target):
     assert len(gpu.calls("cuLaunchKernelEx")) == 1
 
 
-@pytest.mark.parametrize(("kind", "value"), [("int32", 7), ("float32", 2.5)])
+@pytest.mark.parametrize(("kind", "value"), [("int32", 7), ("int64", 7), ("uint64", 7), ("float32", 2.5)])
 def test_a_tensor_and_a_truth_are_no_number(gpu, source, target, kind, value):
-    """Its address is taken for one of 64 bits alone, such as a table of pointers."""
     parameters = (dataclasses.replace(PLAN.parameters[0], type=kind), *PLAN.parameters[1:])
     loaded = load(bundle(dataclasses.replace(PLAN, parameters=parameters)))
     with pytest.raises(InputError, match=rf"m of Copy is .*; it takes a number of {kind}\."):

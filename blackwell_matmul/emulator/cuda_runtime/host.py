@@ -24,7 +24,7 @@ from blackwell_matmul.emulator.arguments import UNCLEARED_BYTE
 from blackwell_matmul.emulator.cuda_runtime.channel import Channel
 from blackwell_matmul.emulator.cuda_runtime.images import Read, ptx_of
 from blackwell_matmul.emulator.lanes import Array
-from blackwell_matmul.emulator.loading import MAX_SHARED_BYTES, LaunchShape, loaded, variable_addresses
+from blackwell_matmul.emulator.loading import MAX_SHARED_BYTES, LaunchShape, loaded, variable_addresses, verified
 from blackwell_matmul.emulator.order.order_listener import OrderListener
 from blackwell_matmul.emulator.order.ptx_findings import PtxReport
 from blackwell_matmul.emulator.parser import Entry, Module, parse
@@ -316,7 +316,7 @@ class Host:
         listener = OrderListener() if self.checked else None
         choices = replace(self.choices, listener=listener)
         try:
-            loaded(module.parsed, entry, shape, values, self.memory, choices, module.kept).run()
+            loaded(module.parsed, entry, verified(entry, shape), values, self.memory, choices, module.kept).run()
         except BlackwellMatmulError as error:
             raise type(error)(f"kernel {entry.name}: {error}") from error
         finally:

@@ -94,7 +94,7 @@ def _copy(inst: Any, names: Mapping[Any, str]) -> str | None:
 
 
 def _cut(inst: Any, names: Mapping[Any, str]) -> str | None:
-    """Floats, or integers of 64 bits, that go into a tile of narrower integers without a cast, by `out=` or as its
+    """Floats, or wider integers, that go into a tile of integers without a cast, by `out=` or as its
     first values; a constant that a tile does not hold."""
     into: Any = getattr(inst.output, "dtype", None)
     name = names.get(inst.output, "a tile")
@@ -106,7 +106,7 @@ def _cut(inst: Any, names: Mapping[Any, str]) -> str | None:
     else:
         given = [each.dtype for each in inst.inputs] if isinstance(inst, _ARITHMETIC) else []
     for each in given if is_integer(into) else ():
-        if is_float(each) or (holds_more(each, into) and each.nbytes > int32.nbytes):
+        if is_float(each) or (holds_more(each, into) and each.nbytes > min(into.nbytes, int32.nbytes)):
             return f"{name} is of {into.name}, which would cut {each.name}; convert that to {into.name} first"
     return None
 

@@ -91,7 +91,14 @@ def held_constants() -> AbstractContextManager[None]:
     """
     integers: Any = importlib.import_module("tilus.hidet.ir.dtypes.integer").IntegerType
     tree: Any = importlib.import_module("tilus.hidet.ir.expr")
-    return mended((integers, "constant", given(_whole)), (tree.Constant, "__init__", given(_held)))
+    floats: Any = importlib.import_module("tilus.hidet.ir.dtypes.floats")
+    most = (2 - 2**-7) * 2.0**127  # tilus says 3.4e38, which rounds to infinity
+    return mended(
+        (integers, "constant", given(_whole)),
+        (tree.Constant, "__init__", given(_held)),
+        (floats.bfloat16, "_max_value", lambda _: most),
+        (floats.bfloat16, "_min_value", lambda _: -most),
+    )
 
 
 def _whole(constant: Any, self: Any, value: Any) -> Any:

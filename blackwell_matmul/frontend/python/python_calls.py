@@ -112,6 +112,7 @@ class PythonCalls(PythonNames):
             return self._called(expr, function, args, kwargs)
         if str(getattr(function, "__module__", "")).startswith("tilus.lang.") and inspect.ismethod(function):
             _check_statement(function, args, kwargs)
+            _check_shape(expr, kwargs)
         if isinstance(function, DataType) and not function.is_vector():
             if len(args) != 1 or kwargs:
                 raise refused(expr, f"has {len(args) + len(kwargs)} arguments, and {function.name} converts one number")
@@ -230,6 +231,15 @@ def _check_statement(method: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
                 f"{name} is a value that is known only when the kernel runs, and must be known before; make it a "
                 "constant (annotate it with int, not int32)"
             )
+
+
+def _check_shape(expr: ast.Call, given: Mapping[str, Any]) -> None:
+    """Raise Refusal if an extent of a tensor is negative, with the shape as the script writes it."""
+    shape = given.get("shape")
+    for each in shape if isinstance(shape, (list, tuple)) else ():
+        if isinstance(each, int) and each < 0:
+            written = next((ast.unparse(word.value) for word in expr.keywords if word.arg == "shape"), "a shape")
+            raise Refusal(f"the extent {each} of shape={written} is negative; every extent of a tensor is at least 1")
 
 
 def _check_places(text: str, values: Sequence[Any]) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from blackwell_matmul.base.errors import InputError, UnsupportedError
+from blackwell_matmul.base.errors import BlackwellMatmulError, CompileError, InputError, UnsupportedError
 from blackwell_matmul.frontend.faults.tilus_compat import deep
 from blackwell_matmul.frontend.program import Location, Program
 from blackwell_matmul.simulator.arithmetic import Told, Undefined
@@ -179,7 +179,7 @@ class Lowering:
         writer = ScalarWriter(self.read, self.namespace, self._teller())
         try:
             return writer.write(expression) if target is None else writer.write_as(expression, target)
-        except UnsupportedError as error:
+        except (CompileError, UnsupportedError) as error:
             raise self._located(error) from None
 
     def _teller(self) -> str:
@@ -188,9 +188,12 @@ class Lowering:
             self.tellers[self.here] = self.constant(teller(self.here))
         return self.tellers[self.here]
 
-    def _located(self, error: UnsupportedError) -> UnsupportedError:
+    def _located(self, error: BlackwellMatmulError) -> BlackwellMatmulError:
         """Return the error with the line added, unless its message has a line."""
         text, where = str(error), str(self.here)
+        if isinstance(error, CompileError):
+            program = self.program
+            return CompileError(f"{program.name} does not compile for {program.target}: {text} ({where}).")
         return error if self.here is None or where in text else UnsupportedError(f"{text} It is used at {where}.")
 
     def value_of(self, tensor: Any) -> str:
@@ -385,7 +388,7 @@ class Lowering:
         context = LoweringContext(self, inst, description, self.groups[-1], self.here)
         try:
             function = lower(inst, context)
-        except UnsupportedError as error:
+        except (CompileError, UnsupportedError) as error:
             raise self._located(error) from None
         if function is None:
             return

@@ -5,7 +5,7 @@ import tilus
 import torch
 from tilus import float32, int32
 
-from blackwell_matmul import SimulationError, predict
+from blackwell_matmul import UnsupportedError, predict
 
 ROWS, COLUMNS, PARTS = 64, 64, 32
 
@@ -73,7 +73,7 @@ def test_a_wait_for_ctas_of_other_sms_has_no_time_and_says_where():
         return predict(InTurn, *arguments, schedule={"ctas": ctas}, target="B200")
 
     assert in_turn(1).cycles > 0
-    with pytest.raises(SimulationError, match=r"no predicted time: lock_semaphore \(.*test_loads.py:\d+\) waits for"):
+    with pytest.raises(UnsupportedError, match=r"no predicted time: lock_semaphore \(.*test_loads.py:\d+\) waits for"):
         in_turn(200)
 
 
@@ -100,5 +100,5 @@ class LaterInTurn(tilus.Script):
 def test_turns_have_no_time_where_another_cta_than_the_one_that_is_timed_waits_for_its_own():
     assert predict(LaterInTurn, torch.zeros(4, 32), schedule={"parts": 1}, target="B200").cycles > 0
     for parts in (2, 16):
-        with pytest.raises(SimulationError, match=r"lock_semaphore .* waits for CTAs of other SMs"):
+        with pytest.raises(UnsupportedError, match=r"lock_semaphore .* waits for CTAs of other SMs"):
             predict(LaterInTurn, torch.zeros(4, 32), schedule={"parts": parts}, target="B200")

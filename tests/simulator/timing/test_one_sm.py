@@ -7,7 +7,7 @@ import torch
 from timing_scripts import TwoMultiply
 
 from blackwell_matmul import predict
-from blackwell_matmul.base.errors import SimulationError
+from blackwell_matmul.base.errors import SimulationError, UnsupportedError
 from blackwell_matmul.hardware.gpu_figures import figures_of
 from blackwell_matmul.simulator.cluster_schedule import clusters
 from blackwell_matmul.simulator.listener import Listener
@@ -41,7 +41,7 @@ def test_one_cta_takes_the_sum_of_its_parts():
 
 def test_a_share_that_would_take_minutes_is_refused_in_a_sentence(monkeypatch):
     monkeypatch.setattr(one_sm, "MOST_OF_ONE_SM", 50)
-    with pytest.raises(SimulationError, match=r"no predicted time: .* is more than 50 events; choose a smaller size"):
+    with pytest.raises(UnsupportedError, match=r"no predicted time: .* is more than 50 events; choose a smaller size"):
         run(products=100)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from blackwell_matmul.base.errors import SimulationError
+from blackwell_matmul.base.errors import SimulationError, UnsupportedError
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.engine import Engine
 from blackwell_matmul.simulator.lowering.lower import Lowered, Main
@@ -211,10 +211,11 @@ class OneSm:
         return SmTime(end, busy, *moved, lock.waited, lock.most, stood, path, self.engine.events)
 
     def _require_end(self) -> None:
-        """Raise SimulationError for a kernel that waits for ever, stops, or has too many events to time."""
+        """Raise SimulationError for a kernel that waits for ever or stops, UnsupportedError for one that one SM cannot
+        time."""
         program, findings = self.simulation.lowered.program, list(self.simulation.grid.findings)
         if self.engine.events >= MOST_OF_ONE_SM:
-            raise SimulationError(
+            raise UnsupportedError(
                 f"{program.name} has no predicted time: one SM's share of this launch is more than {MOST_OF_ONE_SM:,} "
                 "events; choose a smaller size, above all a smaller k."
             )

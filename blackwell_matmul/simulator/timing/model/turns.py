@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from blackwell_matmul.base.errors import SimulationError
+from blackwell_matmul.base.errors import UnsupportedError
 from blackwell_matmul.simulator.lowering.lower import Lowered
 from blackwell_matmul.simulator.lowering.scan import ACQUIRES, Unrepeatable
 from blackwell_matmul.simulator.machine.grants import Grants
@@ -26,18 +26,18 @@ class _Log(list[Any]):
             raise Acquires
 
 
-def across_sms(lowered: Lowered) -> SimulationError:
+def across_sms(lowered: Lowered) -> UnsupportedError:
     """Return the error for a launch whose CTAs wait for each other; time cannot be predicted for it."""
     ties = [each for _, each in lowered.calls.values() if each.description.ties_ctas and each.description.waits]
     waits = dict.fromkeys(f"{each.name} ({each.location})" for each in ties)
-    return SimulationError(
+    return UnsupportedError(
         f"{lowered.program.name} has no predicted time: {' or '.join(waits) or 'it'} waits for CTAs of other SMs, and"
         " one SM is timed by itself."
     )
 
 
 def require_no_turns(lowered: Lowered, grid: Grid, clusters: Sequence[list[Position]]) -> None:
-    """Raise SimulationError if a CTA waits for a semaphore that another CTA of the launch has to store to."""
+    """Raise UnsupportedError if a CTA waits for a semaphore that another CTA of the launch has to store to."""
     if len(clusters) * len(clusters[0]) == 1:
         return
     if any("acquire" in each.description.awaited for _, each in lowered.calls.values()) and (

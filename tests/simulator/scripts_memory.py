@@ -204,7 +204,7 @@ class Reuse(tilus.Script):
         self.free_shared(a)
         b = self.shared_tensor(dtype=uint8, shape=[4096])
         if self.write:
-            bytes_ = self.register_tensor(dtype=uint8, shape=[4096], init=lambda i: i % 7)
+            bytes_ = self.register_tensor(dtype=uint8, shape=[4096], init=lambda i: uint8(i % 7))
             self.annotate_layout(bytes_, tilus.ir.layout.ops.spatial(128).local(32))
             self.store_shared(b, bytes_)
             self.sync()

@@ -14,7 +14,7 @@ from blackwell_matmul.base.validation import shown
 from blackwell_matmul.compiler.bundle import Bundle
 from blackwell_matmul.emulator.arguments import parameter_bytes, plan_value, planned_bytes
 from blackwell_matmul.emulator.emulation_listener import EmulationListener
-from blackwell_matmul.emulator.loading import Extents, LaunchShape, loaded, verified
+from blackwell_matmul.emulator.loading import LaunchShape, loaded, verified
 from blackwell_matmul.emulator.parser import Entry, Module, parse
 from blackwell_matmul.emulator.scheduler import ORDERS, Choices, Extents, Limit, Progress
 from blackwell_matmul.emulator.spaces import GlobalSpace

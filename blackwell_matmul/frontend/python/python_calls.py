@@ -216,7 +216,7 @@ def _check_statement(method: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
         raise Refusal(f"{spelled(method)} {why}")
     if method.__name__ == "printf":
         _check_places(given["fstring"], given.get("args", ()))
-    if method.__name__ == "register_tensor" and isinstance(given.get("init"), Expr):
+    if method.__name__ == "register_tensor" and isinstance(given.get("init"), Expr) and holds_computed([given["init"]]):
         raise Refusal("init is known only when the kernel runs; a function gives it, as in init=lambda i: n")
     if method.__name__ == "clip":
         for why in filter(None, (misfit_of_tile(given[name], given["x"].dtype) for name in ("min", "max"))):

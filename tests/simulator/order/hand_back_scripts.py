@@ -2,6 +2,10 @@
 
 import tilus
 from tilus import float32, int32, uint32, void_p
+from tilus.ir.layout.ops import spatial
+
+ROWS_OF_WARPS = spatial(2, 1).local(4, 1).spatial(1, 32).local(1, 2)
+"""A layout of [8, 64] in which each of two warps has four neighbouring rows."""
 
 
 class RowsAround(tilus.Script):
@@ -22,6 +26,7 @@ class RowsAround(tilus.Script):
             self.copy_async_wait_group(1)
             self.sync()
             y = self.load_shared(s[low]) + self.load_shared(s[(low + 1) % slots])  # read
+            self.annotate_layout(y, ROWS_OF_WARPS)  # cp.async has others: its warps take turns
             self.copy_async(src=g_x, dst=s[(low + 3) % slots], offsets=[block * 8 + 24, 0])  # copy
             self.copy_async_commit_group()
             self.store_global(g_y, y, offsets=[block * 8, 0])

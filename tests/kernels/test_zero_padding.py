@@ -56,9 +56,9 @@ def test_the_other_rows_have_to_be_cleared(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_they_are_chosen_for_so_few_rows_alone() -> None:
-    for m, most in ((1, 16), (16, 16)):
+    for m, most in ((1, 16), (16, 16), (40, 32)):
         assert choose(rung("hopper"), Problem(m, 4096, 4096, "bf16"), GPUS["H200"]).block_m == most
-    for m in (40, 64, 256):
+    for m in (64, 256):
         assert choose(rung("hopper"), Problem(m, 4096, 4096, "bf16"), GPUS["H200"]).block_m >= 64
 
 

@@ -238,7 +238,7 @@ def fills() -> Iterator[Case]:
 
 def fill(kind: Type, scalar: str, what: str) -> Made:
     body = f"""
-    z = self.register_tensor(dtype={kind.name}, shape=[{ROWS}, {COLUMNS}], init=lambda i, j: {what})
+    z = self.register_tensor(dtype={kind.name}, shape=[{ROWS}, {COLUMNS}], init=lambda i, j: {kind.name}({what}))
     {_out("z")}
     """
     text = source(f"s: {scalar}, z_ptr: void_p", body, warps=4)

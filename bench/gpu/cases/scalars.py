@@ -54,7 +54,7 @@ def cases() -> Iterator[Case]:
 
 def _put(value: str, kind: str, number: int) -> str:
     """Store a scalar as element `number` of the output of its type."""
-    tile = f"self.register_tensor(dtype={kind}, shape=[1], init=lambda i: {value})"
+    tile = f"self.register_tensor(dtype={kind}, shape=[1], init=lambda i: {kind}({value}))"
     return f"self.store_global(self.global_view(y_{kind}, dtype={kind}, shape=[8]), {tile}, offsets=[{number}])"
 
 

@@ -30,6 +30,10 @@ def python_ranges() -> AbstractContextManager[None]:
     return replaced((loops, "range", _loop_range))
 
 
+SHORT_STEP = 2048
+"""Longest step with which 1,000,000 rounds, the most that simulate allows, stay within int32."""
+
+
 class _RangeLoop(loops.RangeLoop, Sequence[int]):
     @property
     def values(self) -> range:
@@ -69,9 +73,17 @@ class _RangeLoop(loops.RangeLoop, Sequence[int]):
         builder = IRBuilder()
         factor = -1 if self.unroll == "all" else self.unroll
         with builder.for_range(extent=self._rounds(), iter_name_hint=f"{loop_var.hint}_", unroll_factor=factor) as i:
-            builder.append(DeclareStmt(loop_var, init=cast(self.start + cast(i, int64) * self.step, int32)))
+            value = self.start + (cast(i, int64) if self._is_far() else i) * self.step
+            builder.append(DeclareStmt(loop_var, init=cast(value, int32) if self._is_far() else value))
             builder.append(body)
         return builder.flush_stmts()
+
+    def _is_far(self) -> bool:
+        """Return True if the distance from the start may be beyond int32. Elsewhere int32 keeps what tilus knows of the
+        value's divisors, which cp.async needs."""
+        if _known(self.start, self.stop, self.step):
+            return not -(2**31) <= int(self.stop) - int(self.start) < 2**31
+        return not _known(self.step) or abs(int(self.step)) > SHORT_STEP
 
     def _rounds(self) -> Any:
         """Count the rounds in int64, rounded away from 0 as C rounds towards it; none where the step leads away."""

@@ -147,7 +147,6 @@ def test_json_is_one_object_on_one_line(command, simulator):
         (["run", "v1", "--schedule", "block_x=1"], "schedule names 'block_x'; the knobs are block_m"),
         (["run", "v1", "--schedule", ","], "schedule is ',', which names no knob; one is block_m=128."),
         (["run", "hopper", "--epilogue", ","], "epilogue is ',', which names nothing; the words are bias, residual, "),
-        (["tune", "v1", "--gpu", "B200", "--rows", "absent/x"], "cannot keep rows in absent/x: absent is no folder; "),
         (["run", "v1", "--schedule", "block_m=NaN"], "schedule gives block_m the value 'NaN'"),
         (["run", "v1", "--schedule", "block_m=-128"], "schedule gives block_m the value '-128'"),
         (["run", "v1", "--schedule", "block_m=²"], "schedule gives block_m the value '²'"),

@@ -188,9 +188,8 @@ def main(
         for each in ("all", *dict.fromkeys(name for name, _ in ratios))
     }
     print(means, "least", min(ratio for _, ratio in ratios))
-    options = (
-        f"--schedules {schedules} " * bool(schedules) + f"--knob {knob} " * bool(knob) + f"--kind {kind} " * bool(kind)
-    )
+    given = {"schedules": schedules, "knob": knob, "kind": kind}
+    options = "".join(f"--{name} {value} " for name, value in given.items() if value)
     command = f"python bench/gpu/thin.py {options}--out bench/results/{out.name}"
     about = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
     found = {"command": command, **about, "torch_over_ours": means, "rows": rows}

@@ -22,7 +22,7 @@ from tilus.lang.constructs import loops
 from blackwell_matmul.frontend.faults.tilus_compat import replaced
 from blackwell_matmul.frontend.messages.phrases import one
 from blackwell_matmul.frontend.messages.raised import Refusal, one_of
-from blackwell_matmul.frontend.python.python_operators import holds_more, is_float, number, type_of
+from blackwell_matmul.frontend.python.python_operators import fits, holds_more, is_float, number, type_of
 
 
 def python_ranges() -> AbstractContextManager[None]:
@@ -73,8 +73,11 @@ class _RangeLoop(loops.RangeLoop, Sequence[int]):
         builder = IRBuilder()
         factor = -1 if self.unroll == "all" else self.unroll
         with builder.for_range(extent=self._rounds(), iter_name_hint=f"{loop_var.hint}_", unroll_factor=factor) as i:
-            value = self.start + (cast(i, int64) if self._is_far() else i) * self.step
-            builder.append(DeclareStmt(loop_var, init=cast(value, int32) if self._is_far() else value))
+            if self._is_far():
+                value = cast(self.start + cast(i, int64) * self.step, int32)
+            else:
+                value = self.start + i * self.step
+            builder.append(DeclareStmt(loop_var, init=value))
             builder.append(body)
         return builder.flush_stmts()
 
@@ -82,7 +85,7 @@ class _RangeLoop(loops.RangeLoop, Sequence[int]):
         """Return True if the distance from the start may be beyond int32. Elsewhere int32 keeps what tilus knows of the
         value's divisors, which cp.async needs."""
         if _known(self.start, self.stop, self.step):
-            return not -(2**31) <= int(self.stop) - int(self.start) < 2**31
+            return not fits(int(self.stop) - int(self.start), int32)
         return not _known(self.step) or abs(int(self.step)) > SHORT_STEP
 
     def _rounds(self) -> Any:

@@ -198,7 +198,7 @@ class PythonCalls(PythonNames):
 _PRINTF_PLACES = re.compile(r"%[^a-zA-Z%]*[a-zA-Z]")
 """A place for a value in the text of a printf, from which each %% is left out."""
 
-_NARROW = ("a", "b", "value")
+_IN_32_BITS = ("a", "b", "value")
 """Integers of fast_divmod and of semaphores, which tilus computes with in 32 bits."""
 
 _COMPUTED = ("multicast_mask", "n", "offsets", "target_rank")
@@ -224,7 +224,7 @@ def _check_statement(method: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
     for name, known in _integers_of(method.__func__):
         value = given.get(name)
         check_integers(name, value)
-        if name in _NARROW and isinstance(value, (int, Expr)) and type_of(value).nbytes > int32.nbytes:
+        if name in _IN_32_BITS and isinstance(value, (int, Expr)) and type_of(value).nbytes > int32.nbytes:
             raise Refusal(f"{name} is an int32, and here is an int64, which it would cut; int32({name}) converts it")
         if known and holds_computed([value]):
             raise Refusal(

@@ -21,7 +21,7 @@ from blackwell_matmul.simulator.machine.memory import Region, meet
 from blackwell_matmul.simulator.order.frontier import Lanes
 from blackwell_matmul.simulator.order.knowledge import Operation
 
-MANY = 64
+KEPT_ACCESSES = 64
 """Number of accesses that are kept for lanes that execute together."""
 
 
@@ -59,7 +59,7 @@ class WithinWarps:
                 self._race(lanes, before, here)
         recent.pop(here, None)
         recent[here] = 0
-        if len(recent) > MANY:
+        if len(recent) > KEPT_ACCESSES:
             del recent[next(iter(recent))]
 
     def released(self, lanes: Lanes, event: int) -> None:
@@ -88,7 +88,7 @@ class WithinWarps:
             return False
         key = first, second, before.write, here.write
         if key not in self.races:
-            if len(self.races) > MANY * MANY:
+            if len(self.races) > KEPT_ACCESSES * KEPT_ACCESSES:
                 self.races.clear()
             self.races[key] = _race(before, here)
         return self.races[key]

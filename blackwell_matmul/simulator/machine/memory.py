@@ -117,6 +117,14 @@ def meet(first: Box, second: Box) -> bool:
     return True
 
 
+def numbers_in(box: Sequence[tuple[int, int]], shape: tuple[int, ...]) -> np.ndarray:
+    """Return the row-major numbers of a rectangle's elements in an array of this shape, in the rectangle's shape."""
+    numbers = np.zeros((), np.int64)
+    for (begin, end), extent in zip(box, shape, strict=True):
+        numbers = np.add.outer(numbers * extent, np.arange(begin, end))
+    return numbers
+
+
 def in_common(first: np.ndarray, second: np.ndarray) -> bool:
     """Return True if two arrays of element numbers share one, by a mask of their common range, without sorting."""
     if not first.size or not second.size:
@@ -169,8 +177,7 @@ class Region:
     def flat(self) -> np.ndarray:
         if self.elements is not None:
             return self.elements().reshape(-1)
-        root = np.arange(math.prod(self.storage.shape)).reshape(self.storage.shape)
-        return root[tuple(slice(lo, hi) for lo, hi in self.box)].reshape(-1)
+        return numbers_in(self.box, self.storage.shape).reshape(-1)
 
     def __str__(self) -> str:
         if self.elements is not None:
@@ -319,11 +326,10 @@ class View:
         """Return the row-major number in the storage of each element."""
         if self.index is not None:
             return self.index
-        root = np.arange(math.prod(self.storage.shape)).reshape(self.storage.shape)
-        picks = [slice(b, b + 1) for b in self.base]
+        box = [(begin, begin + 1) for begin in self.base]
         for dim, extent in zip(self.dims, self.shape, strict=True):
-            picks[dim] = slice(self.base[dim], self.base[dim] + extent)
-        block = root[tuple(picks)]
+            box[dim] = self.base[dim], self.base[dim] + extent
+        block = numbers_in(box, self.storage.shape)
         keep = [d for d in range(block.ndim) if d in self.dims]
         squeezed = block.reshape([block.shape[d] for d in keep])
         return squeezed.transpose([keep.index(d) for d in self.dims])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor
+from concurrent.futures import CancelledError, Executor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -31,7 +31,10 @@ ALLOWED_FAILURES = 3
 
 @dataclass(frozen=True)
 class ExecutorPool:
-    """An executor, and a function that returns its current number of parallel trials."""
+    """An executor, and a function that returns its current number of parallel trials.
+
+    The function raises CancelledError if the executor has ended.
+    """
 
     executor: Executor
     parallel_trials: Callable[[], int]
@@ -128,8 +131,12 @@ def _dask_at(spec: str, address: Any) -> Iterator[ExecutorPool]:
 
 
 def _dask_width(client: Any, spec: str) -> int:
-    """Return the current number of workers; 1 if no worker has come yet."""
-    threads = client.nthreads()
+    """Return the current number of workers; 1 if no worker has come yet. Raise CancelledError if the scheduler has
+    ended."""
+    try:
+        threads = client.nthreads()
+    except OSError as error:  # Dask's CommClosedError
+        raise CancelledError from error
     if any(count != 1 for count in threads.values()):
         raise InputError(
             f"executor is {shown(spec)} and a worker there has {max(threads.values())} threads; start each by "

@@ -107,8 +107,11 @@ class _Run(Generic[T]):
     def go(self, workers: ExecutorPool) -> None:
         """Run trials until none is left or the executor breaks."""
         self._broken, submit, room = False, partial(self._submit, workers), partial(self._room, workers)
-        for trial, future in completed(self._next, submit, room, self._in_progress, LOOK_S):
-            self._take(trial, future)
+        try:
+            for trial, future in completed(self._next, submit, room, self._in_progress, LOOK_S):
+                self._take(trial, future)
+        except CancelledError as error:
+            raise UnsupportedError(f"the executor has ended; {self.kept()}.") from error
 
     def _next(self) -> T | None:
         if not self.is_left():
@@ -137,8 +140,8 @@ class _Run(Generic[T]):
         except BrokenExecutor:
             self._broken = True
             self._blame(trial)
-        except CancelledError as error:
-            raise UnsupportedError(f"the executor has ended; {self.kept()}.") from error
+        except CancelledError:
+            raise
         except Exception as error:
             if type(error).__name__ != "KilledWorker":  # Dask's exception; Dask may not be installed
                 name = ", ".join(map(str, self._job.name(trial).values()))

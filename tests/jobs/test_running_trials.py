@@ -10,12 +10,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 from cheap_trials import job, runs
 
 from blackwell_matmul.base.errors import UnsupportedError
+from blackwell_matmul.jobs.executors import ExecutorPool, _dask_width
 from blackwell_matmul.jobs.running_trials import DIED, Job, run
 
 pytestmark = pytest.mark.process
@@ -95,6 +99,26 @@ def test_a_trial_that_raises_ends_the_run_in_a_sentence_and_keeps_the_rows(folde
     ):
         run(job(folder, 8, raises=3), file, "cheap_trials:two_threads", quiet=True)
     assert not runs(folder, 3) or all(row in SQUARES for row in rows_of(file))
+
+
+def test_a_scheduler_that_ends_while_it_is_asked_is_one_sentence_and_keeps_the_rows(folder: Path, file: Path) -> None:
+    told = iter([{"worker": 1}, {"worker": 1}])
+
+    class Client:
+        def nthreads(self) -> dict[str, int]:
+            for threads in told:
+                return threads
+            raise OSError("Stream is closed")  # as Dask's CommClosedError
+
+    @contextmanager
+    def opened() -> Iterator[ExecutorPool]:
+        with ThreadPoolExecutor(1) as executor:
+            yield ExecutorPool(executor, partial(_dask_width, Client(), "dask:tcp://HOST:8786"))
+
+    with pytest.raises(UnsupportedError, match=r"the executor has ended; 1 of 4 trials are kept in "):
+        run(job(folder, 4), file, opened, quiet=True)
+    (row,) = rows_of(file)
+    assert row in SQUARES[:4]
 
 
 def test_no_time_begins_nothing_and_no_trials_make_no_file(folder: Path, file: Path) -> None:

@@ -190,9 +190,11 @@ def never_waited_for(finding: Finding, cause: Finding, early: Lines) -> bool:
 
 
 def freed_too_early(finding: Finding, cause: Finding, early: Lines) -> bool:
-    """Return True for a use of freed tensor memory, if the cause is what delayed that use."""
+    """Return True for a use of freed tensor memory, or for a peer that may not have allocated it, if the cause is an
+    access that the same line does not wait for."""
     same = (finding.location, finding.other) == (cause.other, cause.location)
-    return finding.code == FREED and cause.code == FREE and same
+    peer = finding.code == FREE and not finding.tensor and bool(cause.tensor) and finding.location == cause.location
+    return cause.code == FREE and (peer or (finding.code == FREED and same))
 
 
 def at_once(finding: Finding, cause: Finding, early: Lines) -> bool:

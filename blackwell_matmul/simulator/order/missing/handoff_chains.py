@@ -24,7 +24,8 @@ class WarpLine(NamedTuple):
 
 
 class MissingWait(NamedTuple):
-    """A wait for an mbarrier that the warp of the step never makes, and that should be before the step.
+    """A wait for an mbarrier that the warp of the step makes nowhere, or only below the step, and that should be before
+    the step.
 
     reads: the step only reads what another warp writes before it signals the mbarrier. far: number of handoffs before
     this one.
@@ -89,10 +90,15 @@ class Handoffs:
         """Yield waits, each of which would close the chain between the two steps; nothing if there is a chain."""
         for step in [then, *self._elsewhere(then)] if not self.chained(first, then) else ():
             for barrier, far in self.carriers(first, step.warp).items():
-                busy = step.warp in self.roles.waiting(barrier) | self._by(barrier)
+                busy = step.warp in self._by(barrier) or self._waits_around(barrier, step)
                 reads = None if busy or barrier.cta is not step.warp.cta else self._meets(barrier, step)
                 if reads is not None:
                     yield MissingWait(step, barrier, reads, far)
+
+    def _waits_around(self, barrier: Mbarrier, step: WarpLine) -> bool:
+        """Return True if the warp of the step waits for the mbarrier above the step, or in a loop around the step."""
+        mine = (each.line for each in self.waits[barrier] if each.warp is step.warp)
+        return any(self.lines.above(each, step.line) or self.lines.in_one_loop(each, step.line) for each in mine)
 
     def _elsewhere(self, then: WarpLine) -> Iterator[WarpLine]:
         """Return accesses of other warps that a chain orders before the step."""

@@ -42,11 +42,13 @@ def count_too_small(c: Conflict) -> Missing | None:
 
 
 def _arrives(c: Conflict, carried: Carried) -> bool:
-    """Return True if the accessing warp arrives on the mbarrier. For a warp of another CTA the program's lines do not
-    show that."""
+    """Return True if the accessing warp arrives on the mbarrier. For an mbarrier of another CTA, or of a rank that
+    depends on the CTA, the program's lines do not show that."""
     who, end_signals = c.culprit.warp, [] if c.operation is None else c.operation.end_signals
     commits = any(each.tracked and each.barrier is carried.barrier for each in end_signals)
-    return who.cta is carried.barrier.cta or commits or carried.arrivals[who] > 0
+    lines = [each for each in c.lines.roles.signalling(carried.barrier, "arrive") if who.index in each.warps]
+    shown = who.cta is carried.barrier.cta and any(each.ranks != -1 for each in lines)
+    return shown or commits or carried.arrivals[who] > 0
 
 
 def _small(c: Conflict, barrier: Mbarrier, phase: int, who: Warp, arriving: set[Warp]) -> Missing:

@@ -35,7 +35,7 @@ class PairProduct(tilus.Script):
         self.attrs.cluster_blocks = 2
         self.attrs.warps = 4
         rank: int32 = self.cluster.blockRank
-        row: int32 = 128 * self.blockIdx.x
+        row: int32 = 128 * self.blockIdx.x  # row
         column: int32 = self.block_n * self.blockIdx.y
         g_a = self.global_view(a_ptr, dtype=self.dtype, shape=[m, k])
         g_b = self.global_view(b_ptr, dtype=self.dtype, shape=[n, k])
@@ -88,7 +88,7 @@ class PairProduct(tilus.Script):
             with self.single_warp(1):
                 stage: int32 = 0
                 turn: uint32 = 0
-                for k_done in range(0, k, self.block_k):
+                for k_done in range(0, k, self.block_k):  # rounds
                     if self.fault != "the mma does not wait":
                         self.mbarrier.wait(full[stage], phase=turn, sem=self.order)  # wait
                     self.tcgen05.mma(  # mma
@@ -110,7 +110,7 @@ class PairProduct(tilus.Script):
         if self.fault == "no sync of the pair" or self.leaves >= 0:
             self.sync()
         else:
-            self.cluster.sync()
+            self.cluster.sync()  # end
         if self.fault != "one CTA frees" or rank == 0:
             self.tcgen05.dealloc(t_acc)  # dealloc
 

@@ -52,8 +52,8 @@ def _rank(finding: Finding) -> int:
         return 0
     if finding.code in (*LEFT_BEHIND, EARLY):
         return 4
-    if finding.code == OVERRUN:
-        return 2
+    if finding.code == OVERRUN or (finding.code == FREE and not finding.tensor):
+        return 2  # memory of a peer that may not have allocated it: an access that goes on says more
     return int(finding.missing != "" or finding.code in (NOBODY, FREED))  # 0: a line that is wrong by itself
 
 

@@ -52,6 +52,7 @@ class Scene:
     stuck: list[Stuck]
     lines: ProgramLines
     known: Announcements
+    places: dict[Warp, Location | None]  # where each warp waits, for an mbarrier or for other warps
 
     def all_arrive(self, barrier: Mbarrier) -> str:
         """Return a clause: the lines that arrive on an mbarrier, and the warps that execute them."""
@@ -62,7 +63,7 @@ class Scene:
 def scene_of(stuck: Sequence[Agent], lines: ProgramLines, known: Announcements) -> Scene:
     waits = [(each.warp, each.wait, each.wait.barrier) for each in stuck if each.wait is not None]
     found = [Stuck(warp, wait, it, known.seen.get((it, warp), -1)) for warp, wait, it in waits if it is not None]
-    return Scene(found, lines, known)
+    return Scene(found, lines, known, {each.warp: each.wait.location for each in stuck if each.wait is not None})
 
 
 # the candidates
@@ -339,6 +340,22 @@ def all_wait_first(scene: Scene, stuck: Stuck) -> Culprit | None:
     return None
 
 
+def goes_on_alone(scene: Scene, stuck: Stuck) -> Culprit | None:
+    """Find a warp that goes on in a loop, although each warp that arrives has left the loop in which it arrives."""
+    barrier, here, lines = stuck.barrier, stuck.wait.location, scene.lines
+    arrivals = [each.location for each in lines.roles.signalling(barrier, "arrive")]
+    loops = [loop - {None} for loop in lines.loops if arrivals and loop.issuperset(arrivals) and here not in loop]
+    arrived = scene.known.all_arrivals[barrier]
+    inside = any(scene.places.get(each) in loop for each in arrived for loop in loops)
+    often = max(arrived.values(), default=0)
+    begun = barrier.pending != barrier.expected or barrier.phase != stuck.seen + 1 or not often == barrier.phase > 0
+    if not loops or not lines.in_loop(here) or inside or begun or barrier.tx_bytes:
+        return None
+    others = f"{spell(sorted(arrived, key=number))} {'has' if len(arrived) == 1 else 'have'}"
+    text = f"{spell([stuck.warp])} goes on in the loop of the wait at {here}, and {others} left that of the arrival at"
+    return Culprit(stuck, f"{text} {arrivals[0]}: the two loops have to end after the same round", "", None)
+
+
 def _too_late(scene: Scene, stuck: Stuck, other: Stuck, late: Signaller) -> Culprit:
     what = f"{late.name} at {late.location} by {spell([stuck.warp])} has to come before the wait on {stuck.barrier} at"
     why = f"{_enders(scene, stuck)} that only after phase {other.barrier.phase} of {other.barrier}, which it signals"
@@ -382,6 +399,7 @@ def _waits(stuck: Stuck, why: str) -> str:
 CANDIDATES: tuple[Callable[[Scene, Stuck], Culprit | None], ...] = (
     nobody_arrives, stage_left_out, another_stage, count_too_large, counts_both_turns, waits_for_itself,
     count_too_small, run_past, skips_a_phase, starts_too_late, signals_too_late, all_wait_first,
+    goes_on_alone,
 )  # fmt: skip
 
 

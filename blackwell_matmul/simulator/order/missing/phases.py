@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.description import When
 from blackwell_matmul.simulator.machine.barrier import Mbarrier, by_line
 from blackwell_matmul.simulator.machine.cta import Warp, spell
 from blackwell_matmul.simulator.order.culprits import ends_too_often, small
 from blackwell_matmul.simulator.order.knowledge import Carried, EndSignal, LastWait, Operation
-from blackwell_matmul.simulator.order.lines import siblings
+from blackwell_matmul.simulator.order.lines import ring_of, siblings
 from blackwell_matmul.simulator.order.missing.arrivals import arrives_before, early_arrival, one_lane_arrived
 from blackwell_matmul.simulator.order.missing.conflict import (
     Conflict,
@@ -42,13 +43,18 @@ def count_too_small(c: Conflict) -> Missing | None:
 
 
 def _arrives(c: Conflict, carried: Carried) -> bool:
-    """Return True if the accessing warp arrives on the mbarrier. For an mbarrier of another CTA, or of a rank that
-    depends on the CTA, the program's lines do not show that."""
+    """Return True if the accessing warp arrives on the mbarrier. For a warp of another CTA the program's lines do not
+    show that."""
     who, end_signals = c.culprit.warp, [] if c.operation is None else c.operation.end_signals
     commits = any(each.tracked and each.barrier is carried.barrier for each in end_signals)
-    lines = [each for each in c.lines.roles.signalling(carried.barrier, "arrive") if who.index in each.warps]
-    shown = who.cta is carried.barrier.cta and any(each.ranks != -1 for each in lines)
-    return shown or commits or carried.arrivals[who] > 0
+    return (who.cta is carried.barrier.cta and _is_shown(c, carried, who)) or commits or carried.arrivals[who] > 0
+
+
+def _is_shown(c: Conflict, carried: Carried, warp: Warp) -> bool:
+    """Return True if the warp has arrived on the mbarrier, or a line shows that it does. A rank that depends on the CTA
+    shows nothing."""
+    lines = (each for each in c.lines.roles.signalling(carried.barrier, "arrive") if warp.index in each.warps)
+    return carried.arrivals[warp] > 0 or any(each.ranks != -1 for each in lines)
 
 
 def _small(c: Conflict, barrier: Mbarrier, phase: int, who: Warp, arriving: set[Warp]) -> Missing:
@@ -60,6 +66,8 @@ def _small(c: Conflict, barrier: Mbarrier, phase: int, who: Warp, arriving: set[
 def _ended_without(c: Conflict, carried: Carried, wait: LastWait) -> Missing | None:
     """Return the arrival of this warp which the phase lacked that the wait passed on; None if the phase lacked none."""
     barrier, arriving = carried.barrier, c.lines.roles.arriving(carried.barrier)
+    if not _is_shown(c, carried, c.warp):
+        return None
     if c.warp in arriving and len(arriving) > 1 and carried.arrivals[c.warp] <= wait.phase:
         return _small(c, barrier, wait.phase, c.warp, arriving)
     return None
@@ -69,6 +77,33 @@ def _written_again(c: Conflict, op: Operation) -> Missing | None:
     """Find the count that allowed the copy's warp to copy once more. Those bytes ended this copy's phase."""
     later = [each for each in c.waits(c.culprit.warp) if each[1].turn > op.turn]
     return next(filter(None, (_ended_without(c, *each) for each in later)), None)
+
+
+def skips_a_wait(c: Conflict) -> Missing | None:
+    """Find a warp that copies without a wait above its copy, at which the same warp of another CTA began."""
+    signal, roles = c.end_signal, c.lines.roles
+    if signal is None or not c.other.write:
+        return None
+    copies = roles.signalling(signal.barrier, "complete_tx")
+    for copy, warp in [(each, warp) for each in copies for warp in each.warps_for(signal.barrier)]:
+        issued = any(each is warp and by.location == copy.location for each, by in c.order.rounds)
+        for back in roles.arrived_by_readers(signal.barrier.in_cta(warp.cta), warp) if issued else ():
+            at = {cta: _waits_above(c, cta.warps[warp.index], back, copy.location) for cta in warp.cta.cluster.ctas}
+            other = next((cta for cta in at if at[cta]), None)
+            if other is not None and not at[warp.cta]:
+                line, theirs = at[other][0], spell([other.warps[warp.index]])
+                who = f"{theirs} waits for {ring_of(back)} at {line}, and {spell([warp])} does not"
+                advice = f"{who}: the missing wait: {back.remedy} before {copy.location}"
+                return Missing("wait", advice, at_fault=line, lacks=waits_of(back, [warp]))
+    return None
+
+
+def _waits_above(c: Conflict, warp: Warp, barrier: Mbarrier, line: Location | None) -> list[Location | None]:
+    """Return lines above `line`, in the same iteration, at which the warp has waited for a stage of the ring: first or
+    last of all."""
+    ring = [carried for carried, _ in c.waits(warp) if siblings(carried.barrier, barrier)]
+    waits = [each.waits[warp.index] for each in ring]
+    return [at for each in waits for at in (each.started, each.location) if c.lines.leads_to(at, line)]
 
 
 def wrong_phase(c: Conflict) -> Missing | None:

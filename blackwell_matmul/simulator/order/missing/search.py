@@ -28,6 +28,7 @@ from blackwell_matmul.simulator.order.missing.phases import (
     came_too_early,
     count_too_small,
     ran_ahead,
+    skips_a_wait,
     stale_wait,
     wrong_phase,
 )
@@ -46,18 +47,19 @@ from blackwell_matmul.simulator.order.missing.waits import (
     arrival_of_another_cta,
     barrier_carries_it,
     completion,
+    each_cta_writes,
     reader_went_on,
 )
 from blackwell_matmul.simulator.order.missing.weak_edges import proxy_fence, relaxed_arrival, relaxed_both, relaxed_wait
 
 CANDIDATES: tuple[Callable[[Conflict], Missing | None], ...] = (
     hardware_alone, copied_twice, copied_after,
-    proxy_fence, relaxed_wait, relaxed_arrival, relaxed_both, lanes_of_one_warp, nobody_waits,
+    proxy_fence, relaxed_wait, relaxed_arrival, relaxed_both, lanes_of_one_warp, nobody_waits, skips_a_wait,
     reads_before_the_first, commit_tracks_none, commit_comes_before, count_too_small, came_too_early, wrong_phase,
     arrival_tracks_none, arrival_comes_before, released_too_early, one_lane_arrived, goes_on_without, stale_wait,
     ran_ahead, written_again, reader_went_on, barrier_carries_it, another_cta_signalled, released_alone,
-    value_too_early, stored_over, never_locks, only_others_arrive, has_to_come_last, another_warp_knows,
-    waited_for_later, each_waits_for_its_own, completion, arrival_of_another_cta,
+    value_too_early, stored_over, never_locks, only_others_arrive, has_to_come_last, each_cta_writes,
+    another_warp_knows, waited_for_later, each_waits_for_its_own, completion, arrival_of_another_cta,
 )  # fmt: skip
 
 

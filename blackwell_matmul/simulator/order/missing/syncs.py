@@ -118,11 +118,7 @@ def missing_sync(c: Conflict) -> Missing:
             return Missing("sync", f"{lock}: the missing sync: self.sync() between that and {c.here}")
         where = f"release_semaphore after {c.other_location}, and lock_semaphore before {c.instruction.location}"
         return Missing("sync", f"the missing sync: {where}, or two launches")
-    here = c.instruction.location
-    if c.instruction is c.other_instruction and c.write and c.lanes.cta is not c.culprit.cta and not c.lines.in_loop(here):
-        advice = "each CTA executes that line once: the offsets have to depend on blockIdx, or on the rank in the cluster"
-        return Missing("", advice, at_fault=here)
-    where = f"between {c.lines.between(c.other_location, here)}"
+    where = f"between {c.lines.between(c.other_location, c.instruction.location)}"
     found = sync_between(c, c.culprit, where)
     other = ", or an arrive and a wait on an mbarrier" * can_meet(c, c.culprit)
     return replace(found, advice=f"{found.advice}{other}")

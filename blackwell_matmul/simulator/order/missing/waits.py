@@ -118,6 +118,19 @@ def arrival_of_another_cta(c: Conflict) -> Missing | None:
     return Missing("wait", advice, at_fault=here, lacks=waits_of(barrier, [warp]))
 
 
+def each_cta_writes(c: Conflict) -> Missing | None:
+    """Find a line outside of loops by which two CTAs of a cluster write the same elements, without a signal from one to
+    the other."""
+    here, ctas = c.instruction.location, (c.lanes.cta, c.culprit.cta)
+    once = c.instruction is c.other_instruction and not c.lines.in_loop(here) and c.write and c.other.write
+    if not once or ctas[0] is ctas[1] or ctas[0].cluster is not ctas[1].cluster or arrival_of_another_cta(c):
+        return None
+    advice = (
+        "each CTA executes that line: its offsets have to depend on the rank in the cluster, or one CTA alone writes"
+    )
+    return Missing("", advice, at_fault=here)
+
+
 def _not_synced(c: Conflict, op: Operation) -> Missing | None:
     """Find a wait of the issuer alone above the access in the same round, without a sync behind the wait."""
     passed, here, lines = op.passed, c.instruction.location, c.lines

@@ -56,6 +56,11 @@ CHANGED = [
         PingPong, "first", "producer", "consumer",
         "the waits on self.turn[0] at {my turn} by warp 0 and self.turn[1] at {my turn} by warp 4 are each for",
     ),
+    Marked(
+        PingPong,
+        (("first", "producer", "consumer"), ("second", "consumer", "producer")),
+        "or warps 4..7 must not take the first turn, by the wait on self.turn[1] at {my turn}",
+    ),
     dropped(PingPong, "flips", "at {my turn} passed on the phase before the first, which it had waited for", "mine"),
     changed(
         PingPong, "my turn", "[which]", "[1 - which]",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from blackwell_matmul.simulator.machine.barrier import Mbarrier
-from blackwell_matmul.simulator.machine.cta import Warp, spell
+from blackwell_matmul.simulator.machine.cta import Warp, number, spell
 from blackwell_matmul.simulator.order.lines import ProgramLines, place_of, siblings
 from blackwell_matmul.simulator.order.missing.conflict import Conflict, Missing, passed_before, waits_of
 from blackwell_matmul.simulator.order.missing.handoff_chains import Handoffs, MissingWait, WarpLine
@@ -20,8 +20,21 @@ def reads_before_the_first(c: Conflict) -> Missing | None:
         for index, wait in carried.waits.items():
             start = WarpLine(c.warp.cta.warps[index], wait.started)
             if wait.started is not None and c.handoffs.brings(carried.barrier, start):
-                return passed_before(carried.barrier, replace(wait, location=wait.started, phase=-1))
+                found = passed_before(carried.barrier, replace(wait, location=wait.started, phase=-1))
+                return replace(found, advice=f"{found.advice}{_took_the_turn(c, start.warp, carried.barrier)}")
     return None
+
+
+def _took_the_turn(c: Conflict, warp: Warp, barrier: Mbarrier) -> str:
+    """Return a clause on the first turn, which the warp took without an arrival of the other readers; "" if none."""
+    roles = c.lines.roles
+    for turn, wait in c.waits(warp):
+        taking = roles.waiting(turn.barrier)
+        giving = roles.arriving(turn.barrier) - taking
+        if wait.started is not None and giving and giving | taking == roles.waiting(barrier):
+            who = f"{spell(sorted(taking, key=number))} must not take the first turn"
+            return f", or {who}, by the wait on {turn.barrier.name} at {wait.started}"
+    return ""
 
 
 def nobody_waits(c: Conflict) -> Missing | None:

@@ -15,14 +15,19 @@ from told_scripts import COLUMNS, ROWS, ToldRows
 
 def rows() -> Any:
     x = np.arange(10 * ROWS * COLUMNS, dtype=np.float32).reshape(-1, COLUMNS)
-    y = np.zeros_like(x)
-    return (5, x, y), y, x + 1
+    y = np.zeros((len(x) + 4, COLUMNS), np.float32)
+    return (5, x, y), y, np.concatenate([x + 1, np.ones_like(y[:4])])
 
 
 INPUTS = {PairProduct: test_cta_pairs.product, ToldRows: rows}
 CHANGED = [
     dropped(ToldRows, "done", "the missing sync: self.sync() between {load} and {copy} of the next round"),
     Marked(ToldRows, (("wait", "(1)", "(2)"),), "copy_async_wait_group(2) at {wait} leaves all 2 groups in flight"),
+    Marked(
+        ToldRows, (("other", "1 - rank", "rank + 0"),),
+        "phase 0 of told of CTA (0, 0, 0) ended with arrivals of that CTA alone at {tell}: their rank, or the count of"
+        " 1 at {told}, is wrong",
+    ),
     dropped(PairProduct, "room", "the missing wait: mbarrier.wait on empty[0] before {load a} of the next round"),
     Marked(
         PairProduct, (("room", "self", "if rank == 0: self"),),

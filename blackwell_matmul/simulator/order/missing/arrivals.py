@@ -199,6 +199,19 @@ def another_cta_signalled(c: Conflict) -> Missing | None:
     return None
 
 
+def own_cta_alone_arrived(c: Conflict) -> Missing | None:
+    """Find a wait for a line that arrives at a rank that depends on the CTA, if only the waiting CTA itself has
+    arrived."""
+    for carried, wait in c.waits() if c.operation is None and c.culprit.cta is not c.warp.cta else ():
+        lines, barrier = c.lines.roles.signalling(carried.barrier, "arrive"), carried.barrier
+        if wait.phase >= 0 and lines and all(each.ranks == -1 for each in lines):
+            if {warp.cta for warp in carried.arrivals} == {c.warp.cta}:
+                ended = f"phase {wait.phase} of {barrier} ended with arrivals of that CTA alone at {lines[0].location}"
+                advice = f"{ended}: their rank, or the count of {barrier.expected} at {barrier.location}, is wrong"
+                return Missing("arrive", advice, at_fault=lines[0].location)
+    return None
+
+
 def _signalled(c: Conflict) -> Iterator[tuple[Mbarrier, Location | None]]:
     """Return the mbarriers of the cluster that the operation's end signals, or on which a lane of the accessing
     warpgroup arrived."""

@@ -15,6 +15,7 @@ from blackwell_matmul.simulator.order.missing.arrivals import (
     commit_tracks_none,
     one_lane_arrived,
     only_others_arrive,
+    own_cta_alone_arrived,
     released_too_early,
 )
 from blackwell_matmul.simulator.order.missing.conflict import Conflict, Missing
@@ -57,8 +58,8 @@ CANDIDATES: tuple[Callable[[Conflict], Missing | None], ...] = (
     proxy_fence, relaxed_wait, relaxed_arrival, relaxed_both, lanes_of_one_warp, nobody_waits, skips_a_wait,
     reads_before_the_first, commit_tracks_none, commit_comes_before, count_too_small, came_too_early, wrong_phase,
     arrival_tracks_none, arrival_comes_before, released_too_early, one_lane_arrived, goes_on_without, stale_wait,
-    ran_ahead, written_again, reader_went_on, barrier_carries_it, another_cta_signalled, released_alone,
-    value_too_early, stored_over, never_locks, only_others_arrive, has_to_come_last, each_cta_writes,
+    ran_ahead, written_again, reader_went_on, barrier_carries_it, another_cta_signalled, own_cta_alone_arrived,
+    released_alone, value_too_early, stored_over, never_locks, only_others_arrive, has_to_come_last, each_cta_writes,
     another_warp_knows, waited_for_later, each_waits_for_its_own, completion, arrival_of_another_cta,
 )  # fmt: skip
 

@@ -348,8 +348,11 @@ def goes_on_alone(scene: Scene, stuck: Stuck) -> Culprit | None:
     arrived = scene.known.all_arrivals[barrier]
     inside = any(scene.places.get(each) in loop for each in arrived for loop in loops)
     often = max(arrived.values(), default=0)
-    begun = barrier.pending != barrier.expected or barrier.phase != stuck.seen + 1 or not often == barrier.phase > 0
-    if not loops or not lines.in_loop(here) or inside or begun or barrier.tx_bytes:
+    ring = [each for each in barriers_of(barrier.cta) if siblings(each, barrier)]
+    begun = any(each.pending != each.expected or each.tx_bytes for each in ring) or not often == barrier.phase > 0
+    if any(scene.known.seen.get((each, stuck.warp), -1) != each.phase - 1 for each in ring):
+        return None  # the warp has not waited for all that came
+    if not loops or not lines.in_loop(here) or inside or begun:
         return None
     others = f"{spell(sorted(arrived, key=number))} {'has' if len(arrived) == 1 else 'have'}"
     text = f"{spell([stuck.warp])} goes on in the loop of the wait at {here}, and {others} left that of the arrival at"

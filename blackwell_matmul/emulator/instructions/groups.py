@@ -153,6 +153,8 @@ def wait_group(build: Builder, each: Statement) -> Act:
     @wide
     def act(warp: Any, mask: int) -> Waiting | None:
         waiting = _for_warpgroup(warp.warps) if kind == PRODUCTS else None
+        if kind == PRODUCTS and waiting is None:
+            _end_in_warpgroup([one for one, _ in warp.parts(mask)], count)
         if isinstance(warp, Row):
             if waiting is not None:
                 raise Undefined("warps of a row wait for others of their warpgroup")
@@ -164,6 +166,23 @@ def wait_group(build: Builder, each: Statement) -> Act:
     return act
 
 
+def _end_in_warpgroup(warps: Sequence[WarpState], count: int) -> None:
+    """Complete the parts that other warps have in the wgmma groups that these warps wait for. The parts stay in the
+    groups, for the waits of their own warps (PTX ISA, "wgmma.commit_group")."""
+    for warp in warps:
+        for other in _warpgroup(warp):
+            if other not in warps:
+                (pending,) = groups(other, PRODUCTS)
+                committed = len(pending.groups) - 1
+                most = max(0, committed - (other.product_groups - warp.product_groups) - count)
+                for issued in itertools.chain.from_iterable(pending.groups[:most]):
+                    issued.end(other, ALL)
+
+
+def _warpgroup(warp: WarpState) -> Sequence[WarpState]:
+    return warp.cta.warps[warp.index // 4 * 4 :][:4]
+
+
 def _for_warpgroup(warps: Sequence[WarpState]) -> Waiting | None:
     """Return the wait for other warps of the warpgroups that have committed fewer groups; None if there are none.
 
@@ -172,9 +191,7 @@ def _for_warpgroup(warps: Sequence[WarpState]) -> Waiting | None:
 
     def are_there() -> bool:
         return all(
-            each.product_groups >= warp.product_groups or not each.alive
-            for warp in warps
-            for each in warp.cta.warps[warp.index // 4 * 4 :][:4]
+            each.product_groups >= warp.product_groups or not each.alive for warp in warps for each in _warpgroup(warp)
         )
 
     return None if are_there() else Waiting(are_there, True, lambda: "for the other warps of its warpgroup")

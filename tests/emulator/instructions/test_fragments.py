@@ -455,6 +455,19 @@ def test_wgmma() -> None:
 
 
 @pytest.mark.parametrize("listener", [None, EmulationListener()])
+def test_a_wait_of_one_warp_ends_the_products_of_its_warpgroup(listener: Any) -> None:
+    """The first warp overwrites B behind its own wait; the other warps wait for the products after that."""
+    out = np.zeros((4, 128), np.float32)
+    product = """wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%r10, %r11, %r12, %r13}, %x3, %x4, 1, 1, 1, 0, 0;
+        wgmma.commit_group.sync.aligned; setp.ge.u32 %p0, %r39, 32; @%p0 bra REST;
+        wgmma.wait_group.sync.aligned 0; mad.lo.u32 %r31, %r39, 16, %r30; mov.u32 %r5, 0;
+        st.shared.v4.u32 [%r31+2048], {%r5, %r5, %r5, %r5};
+        REST: bar.sync 1, 128; wgmma.wait_group.sync.aligned 0;"""
+    found = wgmma("WGMMA" + product + STORES, out, block=128, order="late", listener=listener)
+    assert (out == in_registers(1 + found)).all()
+
+
+@pytest.mark.parametrize("listener", [None, EmulationListener()])
 def test_wgmma_of_some_warps_of_a_row_in_a_loop(listener: Any) -> None:
     """A fifth warp of each CTA waits; the same instruction adds three times before the others wait for it."""
     out = np.zeros((2, 4, 128), np.float32)

@@ -19,7 +19,7 @@ from blackwell_matmul.base.digests import EDITED, compiler_digest, digest, tilus
 from blackwell_matmul.base.errors import BlackwellMatmulError, CompileError, InputError
 from blackwell_matmul.base.interrupts import Pool
 from blackwell_matmul.base.processes import can_fork, cores, uncollected
-from blackwell_matmul.base.validation import integer, shown
+from blackwell_matmul.base.validation import accepts, integer, shown
 from blackwell_matmul.compiler import cache as disk
 from blackwell_matmul.compiler import nvrtc
 from blackwell_matmul.compiler.bundle import Bundle, Marks
@@ -29,7 +29,8 @@ from blackwell_matmul.compiler.tilus_faults import shared_bytes_missing
 from blackwell_matmul.frontend import Bound, Program, bind_all, build_first, import_tilus, target_for
 from blackwell_matmul.frontend.faults import tilus_compat
 from blackwell_matmul.frontend.program import Location
-from blackwell_matmul.problem.problem import Schedule
+from blackwell_matmul.problem.form import check_flag
+from blackwell_matmul.problem.problem import Schedule, plain_workers
 
 Pins = Mapping[str, object] | Schedule | None
 Progress = Callable[[int, int], None]
@@ -61,6 +62,7 @@ def compile(
 
     Raises InputError, CompileError or UnsupportedError, each one sentence, if the script cannot be compiled.
     """
+    check_flag("cache", cache)
     import_tilus()
     from blackwell_matmul.compiler import entries, known_code
 
@@ -259,11 +261,15 @@ def compile_many(
 
     workers: processes (None: one for each core). progress: called with (finished, total) schedules.
     """
+    check_flag("cache", cache)
+    if not isinstance(schedules, Iterable) or isinstance(schedules, (str, bytes, Mapping)):
+        raise InputError(f"schedules is {shown(schedules)}; it must be a list of schedules.")
+    asked = plain_workers(workers)
+    if progress is not None and not accepts(progress, 2):
+        raise InputError(f"progress is {shown(progress)}; it must be a function of (finished, total), or None.")
     import_tilus()
     pins = list(schedules)
-    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
-        raise InputError(f"workers is {shown(workers)}; it must be a positive integer, or None for one per core.")
-    processes = min(workers or cores(), len(pins))
+    processes = min(asked or cores(), len(pins))
     job = functools.partial(_one, script, args, target, cache)
     tell = progress or (lambda done, total: None)
     if processes < 2 or not can_fork():

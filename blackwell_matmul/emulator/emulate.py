@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from blackwell_matmul.base.errors import InputError
-from blackwell_matmul.base.validation import shown
+from blackwell_matmul.base.validation import accepts, shown
 from blackwell_matmul.compiler.bundle import Bundle
 from blackwell_matmul.emulator.arguments import parameter_bytes, plan_value, planned_bytes
 from blackwell_matmul.emulator.emulation_listener import EmulationListener
@@ -73,7 +73,7 @@ def emulate(
     seed, shared_bytes = _whole("seed", seed), _whole("shared_bytes", shared_bytes)
     if unwritten not in (None, "stop", "note"):
         raise InputError(f"unwritten is {shown(unwritten)}; there are stop and note.")
-    if progress is not None and not callable(progress):
+    if progress is not None and not accepts(progress, 2):
         raise InputError(f"progress is {shown(progress)}; it takes a function of the clusters done and their total.")
     if listener is not None and not isinstance(listener, EmulationListener):
         raise InputError(f"listener is {shown(listener)}; it takes an EmulationListener.")
@@ -81,7 +81,7 @@ def emulate(
     how = unwritten or ("stop" if of_its_own else "note")
     choices = Choices(order, seed, progress, how, _limit(limit), listener)
     if of_its_own:
-        if grid is not None or block is not None or cluster is not None or shared_bytes or kernel:
+        if grid is not None or block is not None or cluster is not None or shared_bytes or kernel is not None:
             raise InputError("a bundle says its own kernel, grid, block, cluster and shared memory; leave them out.")
         bundle = code if isinstance(code, Bundle) else Bundle.load(code)
         return of_bundle(bundle, parse(bundle.ptx), args, choices)

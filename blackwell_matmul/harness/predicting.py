@@ -16,6 +16,7 @@ from blackwell_matmul.hardware.gpus import Gpu, board, by_name
 from blackwell_matmul.harness.calls.kernel_call import FormOf, KernelCall, Target, resolve
 from blackwell_matmul.harness.calls.user_kernel import Pins
 from blackwell_matmul.harness.run import run_call
+from blackwell_matmul.problem.form import check_flag
 from blackwell_matmul.problem.problem import Problem, Schedule
 from blackwell_matmul.scheduling import space
 from blackwell_matmul.scheduling.neighbours import knobs_beside, neighbours
@@ -51,6 +52,7 @@ def predict(
 
     Raises InputError for a GPU without figures, or a GPU that cannot run the kernel, and the errors of `run_matmul`.
     """
+    check_flag("explained", explained)
     clock = None if ghz is None else _plain_ghz(ghz)
     call = resolve(kernel, (m, n, k, *tensors), dtype, schedule, form, target=target, gpu=gpu)
     return predict_call(call, clock, explained)

@@ -139,6 +139,8 @@ def check_matmul(
 
     Raises InputError if shapes, types or devices do not fit.
     """
+    if finishing is not None and not isinstance(finishing, Finishing):
+        raise InputError(f"finishing is {shown(finishing)}; it must be a Finishing, or None.")
     return _judged(a, b, c, positive("tile_m", tile_m), positive("tile_n", tile_n), finishing)
 
 

@@ -68,6 +68,17 @@ def plain_seed(value: object) -> int:
     return found
 
 
+def plain_workers(value: object) -> int | None:
+    """Return a number of processes from 1 to `MAX_WORKERS` as an int, and None as None; raise InputError for any other
+    value."""
+    found = integer(value, 1, MAX_WORKERS)
+    if value is not None and found is None:
+        raise InputError(
+            f"workers is {shown(value)}; it must be an integer from 1 to {MAX_WORKERS}, or None for one per core."
+        )
+    return found
+
+
 POLICIES = ("adversarial", "eager", "random")
 """Policies by which the simulator orders the completions of asynchronous operations. adversarial: as late as possible;
 eager: as early as possible."""

@@ -13,10 +13,11 @@ import numpy as np
 
 from blackwell_matmul.base.errors import InputError, SimulationError, UnsupportedError
 from blackwell_matmul.base.strides import require_memory, require_row_major
-from blackwell_matmul.base.validation import accepts, attribute, integer, shown, spelled
+from blackwell_matmul.base.validation import accepts, attribute, shown, spelled
 from blackwell_matmul.frontend import Bound, Program, bind_all, build_first, target_for
 from blackwell_matmul.frontend.build import CACHED_PROGRAMS
-from blackwell_matmul.problem.problem import MAX_WORKERS, Schedule, plain_policy, plain_seed
+from blackwell_matmul.problem.form import check_flag
+from blackwell_matmul.problem.problem import Schedule, plain_policy, plain_seed, plain_workers
 from blackwell_matmul.simulator.disagreement import disagreements
 from blackwell_matmul.simulator.expressions import free_variables, vector_function
 from blackwell_matmul.simulator.findings import Finding, Run, Severity
@@ -71,7 +72,7 @@ def simulate(
     findings of the returned Run.
     """
     policy, seed, workers = plain_options(policy, seed, workers)
-    _check_switches(trace, progress, listeners)
+    _check_switches(trace, checks, progress, listeners)
     bound, lowered = prepare(script, args, schedule, target_for(script, target))
     start = time.perf_counter()
     simulation = new_simulation(bound, lowered, policy, seed, checks, _reached(memory))
@@ -165,18 +166,12 @@ def types_named(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def plain_options(policy: str, seed: int, workers: int | None) -> tuple[str, int, int | None]:
     """Return the options that do not reach tilus, as plain text and integers."""
-    known = plain_policy(policy)
-    processes = integer(workers, 1, MAX_WORKERS)
-    if workers is not None and processes is None:
-        raise InputError(
-            f"workers is {shown(workers)}; it must be an integer from 1 to {MAX_WORKERS}, or None for one per core."
-        )
-    return known, plain_seed(seed), processes
+    return plain_policy(policy), plain_seed(seed), plain_workers(workers)
 
 
-def _check_switches(trace: object, progress: object, listeners: object) -> None:
-    if not isinstance(trace, bool):
-        raise InputError(f"trace is {shown(trace)}; it must be True or False.")
+def _check_switches(trace: object, checks: object, progress: object, listeners: object) -> None:
+    check_flag("trace", trace)
+    check_flag("checks", checks)
     if progress is not None and not accepts(progress, 2):
         raise InputError(f"progress is {shown(progress)}; it must be a function of (CTAs done, CTAs in all), or None.")
     if not isinstance(listeners, (tuple, list)) or not all(isinstance(each, Listener) for each in listeners):

@@ -302,7 +302,8 @@ CALLS = {
     ),
     "make_inputs": Target(make_inputs, lambda: {"problem": PROBLEM, "seed": 0}),
     "check_matmul": Target(
-        b.check_matmul, lambda: {"a": half(), "b": half(), "c": half(8), "tile_m": 128, "tile_n": 8}
+        b.check_matmul,
+        lambda: {"a": half(), "b": half(), "c": half(8), "tile_m": 128, "tile_n": 8, "finishing": None},
     ),
     "compare": Target(lambda **given: compare("y", **given), lambda: {"actual": half(), "expected": half()}),
     "schedules": Target(b.schedules, lambda: {**CALL, "gpu": "B200"}),
@@ -434,6 +435,30 @@ def test_several_odd_values_at_once_get_an_answer_or_a_sentence(name):
         attack(call, {name: garbage.value for name, garbage in wrong.items()})
 
     attack_with()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: b.compile("v1", 8, 8, 8, cache=3),
+        lambda: b.compile_many(b.BlackwellMatmulV1, *operands().values(), schedules=[{}], cache=None),
+        lambda: b.predict("v1", 8, 8, 8, explained="yes"),
+        lambda: b.simulate(b.BlackwellMatmulV1, *operands().values(), checks=torch.tensor([1, 2])),
+        lambda: b.check("v1", 8, 8, 8, strict=1),
+    ],
+)
+def test_a_switch_is_true_or_false(call: Callable[[], Any]) -> None:
+    with pytest.raises(b.InputError, match=r"^\w+ is .*; it must be True or False\.$"):
+        call()
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"schedules": 3}, {"schedules": "block_n=64"}, {"schedules": {}}, {"workers": 2**70}, {"progress": len}]
+)
+def test_compile_many_says_which_option_is_wrong(wrong: dict[str, Any]) -> None:
+    (name,) = wrong
+    with pytest.raises(b.InputError, match=f"^{name} is .*; it must be "):
+        b.compile_many(b.BlackwellMatmulV1, *operands().values(), **{"schedules": [{}], **wrong})
 
 
 OPTIONS = {

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from blackwell_matmul.base.errors import EmulationError, InputError, UnsupportedError
+from blackwell_matmul.base.validation import shown
 from blackwell_matmul.compiler.bundle import Bundle
 from blackwell_matmul.compiler.plan import TensorMap
 from blackwell_matmul.emulator.emulate import emulate, entry_of, is_folder, text_of
@@ -44,8 +45,8 @@ def check_ptx(
 
     Raises InputError for arguments that do not fit.
     """
-    if not orders:
-        raise InputError("orders is empty; name at least one, such as eager.")
+    if not isinstance(orders, (tuple, list)) or not orders:
+        raise InputError(f"orders is {shown(orders)}; it must be a list of orders, such as eager.")
     report = PtxReport("", "", tuple(orders))
     tensors = [each.pointer if isinstance(each, TensorMap) else each for each in args]
     before = [each.copy() if isinstance(each, np.ndarray) else _cloned(each) for each in tensors]

@@ -395,5 +395,7 @@ def test_a_run_that_stops_has_its_kernel_and_target() -> None:
 
 
 def test_no_order_is_no_check() -> None:
-    with pytest.raises(InputError, match="orders is empty"):
+    with pytest.raises(InputError, match=r"orders is \[\]; it must be a list"):
         checked(PUT, orders=[])
+    with pytest.raises(InputError, match="orders is 3; it must be a list"):
+        checked(PUT, orders=3)

@@ -61,6 +61,7 @@ Code = Literal[
     "tx-pending-at-exit",
     "uninitialised-read",
     "unsupported",
+    "waits-for-later-cta",
     "warpgroup-divergence",
     "workspace-left-dirty",
     "written-by-two-ctas",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from blackwell_matmul.simulator.description import Effect, Instruction
@@ -12,7 +13,7 @@ from blackwell_matmul.simulator.machine.memory import Region
 from blackwell_matmul.simulator.order.culprits import ANOTHER_STAGE
 from blackwell_matmul.simulator.order.drains import Drains
 from blackwell_matmul.simulator.order.frontier import Lanes
-from blackwell_matmul.simulator.order.knowledge import Carried, LastWait, Operation
+from blackwell_matmul.simulator.order.knowledge import Carried, LastWait, Operation, SemaphoreRelease
 from blackwell_matmul.simulator.order.lines import ProgramLines, place_of, siblings
 from blackwell_matmul.simulator.order.missing.conflict import (
     PARITY,
@@ -279,6 +280,29 @@ class Diagnosis:
             Finding(
                 "uninitialised-read", Severity.ERROR, message, warp.cta.position, instruction.location,
                 tensor=region.name, box=region.box, advice=advice,
+            )
+        )  # fmt: skip
+
+    @staticmethod
+    def waits_for_later(
+        warp: Warp, instruction: Instruction, address: int, releases: Sequence[SemaphoreRelease]
+    ) -> None:
+        """Report a wait for a semaphore's value that only clusters of higher numbers store. A cluster that cancels
+        others may wait for any cluster that works."""
+        cta, stored = warp.cta, [(each.lanes.warp.cta, each.location) for each in releases]
+        first = cta.cluster.ctas[0].number
+        if cta.cluster.grants.asked or not all(by.cluster.ctas[0].number > first for by, _ in stored) or not stored:
+            return
+        by, at = stored[-1]
+        advice = "wait for CTAs of lower numbers, or launch no more CTAs than the GPU holds at once"
+        message = (
+            f"{instruction.name} by {spell([warp])} waits for a value of {cta.grid.memory.name_at(address)} that CTA"
+            f" {by.position} stores at {at}: a full GPU starts that CTA after CTA {cta.position} has ended; {advice}"
+        )
+        cta.grid.findings.add(
+            Finding(
+                "waits-for-later-cta", Severity.UNGUARANTEED, message, cta.position, instruction.location, at,
+                advice=advice,
             )
         )  # fmt: skip
 

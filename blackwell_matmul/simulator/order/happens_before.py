@@ -643,6 +643,10 @@ class HappensBefore(Listener):
         releases, known = self.releases.get(address, ()), self.acting(warp, instruction).generic
         if (warp.cta, address) not in self.released_by and not any(each.event & known for each in releases):
             warp.cta.grid.memory.semaphores[address].waits.setdefault(value, instruction.location)
+        if warp.cta.grid.memory.semaphores[address].found != value:
+            self.diagnosis.waits_for_later(
+                warp, instruction, address, [each for each in releases if each.value == value]
+            )
         stored = next(reversed(releases), None)
         lock = SemaphoreWait(warp, self._new_event(), instruction.location, address, value, stored)
         self.locks.append(lock)

@@ -121,7 +121,17 @@ def test_a_semaphore_with_which_the_next_launch_goes_as_this_one(options: dict[s
     """It is back at its start; or its value is one that a CTA waits for only behind its own release."""
     flags = torch.zeros(2, 3, dtype=torch.int32)
     for _ in range(2):
-        assert flagged(flags, **options).findings == ()
+        found = {each.code for each in flagged(flags, **options).findings}
+        assert found <= ({"waits-for-later-cta"} if "back" in options else set())
+
+
+def test_a_wait_for_a_cta_that_may_start_only_after_the_waiting_one_has_ended() -> None:
+    run = flagged(torch.zeros(2, 3, dtype=torch.int32), back=True)
+    told = only(run, "waits-for-later-cta")
+    assert run.ok and told.severity is Severity.UNGUARANTEED and told.cta == (0, 0, 0)
+    assert "waits for a value of flags_ptr[4] that CTA (1, 0, 0) stores at" in told.message
+    assert told.location is not None and told.location.line == line_of(Flagged, "self.lock_semaphore(flag, 2)")
+    assert told.other is not None and told.other.line == line_of(Flagged, "self.release_semaphore(flag, 2)")
 
 
 def test_a_semaphore_that_nobody_releases() -> None:

@@ -17,9 +17,10 @@ from blackwell_matmul.kernels import rung
 
 TESTS = Path(__file__).resolve().parents[2]
 FOREIGN = TESTS / "emulator" / "foreign"
-sys.path.insert(0, str(TESTS.parent / "bench" / "foreign"))
+sys.path[:0] = [str(TESTS.parent / "bench" / "foreign"), str(TESTS / "simulator")]
 
 from run import argument, ptx_of, tensors_of  # noqa: E402
+from tensor_core_scripts import LastMma  # noqa: E402
 
 REASONS = {"sum_under_lock_sm90": {"data-race"}}
 """Errors with a reason: all warps load the sum that thread 0 then stores, and no barrier is between the two."""
@@ -44,6 +45,14 @@ def test_a_foreign_kernel_has_no_error_without_a_reason(name: str) -> None:
 def test_scales_with_columns_of_their_own_for_each_stage_rely_on_no_order() -> None:
     """The copy of scales behind the MMA that reads the same columns is not promised by PTX."""
     assert not report_of(CUTE).unpromised
+
+
+@pytest.mark.parametrize("half", [-1, 0, 64])
+def test_products_that_share_a_part_of_their_accumulators_rely_on_an_order(half: int) -> None:
+    a = torch.ones(128, 64, dtype=torch.float16)
+    report = check_ptx(compile(LastMma(half=half), a, target="sm_100a"), a)
+    assert report.ok and {each.code for each in report.unpromised} == ({"order-not-promised"} if half >= 0 else set())
+    assert all("tcgen05.mma" in text for each in report.unpromised for text in (each.first.text, each.second.text))
 
 
 def without(pattern: str, which: int = 0) -> Any:

@@ -150,10 +150,17 @@ class TensorPart:
         return f"lane {lane}, column {column} of tensor memory"
 
     def _check_pipelined(self, one: int, slot: int, writes: bool) -> None:
-        """Report two tcgen05 operations of a thread whose order PTX does not guarantee: an mma, then a cp."""
+        """Report two tcgen05 operations of a thread whose order PTX does not guarantee: an mma, then a cp, or an mma
+        that writes other elements than the first."""
         opcodes = self.run.sites[self.site].opcode, self.run.sites[one & SITE_MASK].opcode
-        if ".cp." in opcodes[0] and ".mma" in opcodes[1]:
+        if ".mma" in opcodes[1] and (".cp." in opcodes[0] or (slot == 0 and not self._is_all_of(one))):
             self._tell(one, slot, writes, judging.OUT_OF_PIPELINE)
+
+    def _is_all_of(self, one: int) -> bool:
+        """Return True if these elements are all that the operation wrote, and no others."""
+        cells = self.shadow.cells[0]
+        mine = cells[self.index] == one
+        return bool(mine.all()) and np.count_nonzero(cells == one) == mine.size
 
     def _check_fence(self, one: int, slot: int, writes: bool) -> None:
         """Report, once in a run, that two warps access tensor memory without tcgen05.fence between."""

@@ -19,7 +19,7 @@ from blackwell_matmul.base.digests import EDITED, compiler_digest, digest, tilus
 from blackwell_matmul.base.errors import BlackwellMatmulError, CompileError, InputError
 from blackwell_matmul.base.interrupts import Pool
 from blackwell_matmul.base.processes import can_fork, cores, uncollected
-from blackwell_matmul.base.validation import accepts, integer, shown
+from blackwell_matmul.base.validation import integer, shown
 from blackwell_matmul.compiler import cache as disk
 from blackwell_matmul.compiler import nvrtc
 from blackwell_matmul.compiler.bundle import Bundle, Marks
@@ -29,7 +29,7 @@ from blackwell_matmul.compiler.tilus_faults import shared_bytes_missing
 from blackwell_matmul.frontend import Bound, Program, bind_all, build_first, import_tilus, target_for
 from blackwell_matmul.frontend.faults import tilus_compat
 from blackwell_matmul.frontend.program import Location
-from blackwell_matmul.problem.form import check_flag
+from blackwell_matmul.problem.form import check_flag, check_progress
 from blackwell_matmul.problem.problem import Schedule, plain_workers
 
 Pins = Mapping[str, object] | Schedule | None
@@ -265,8 +265,7 @@ def compile_many(
     if not isinstance(schedules, Iterable) or isinstance(schedules, (str, bytes, Mapping)):
         raise InputError(f"schedules is {shown(schedules)}; it must be a list of schedules.")
     asked = plain_workers(workers)
-    if progress is not None and not accepts(progress, 2):
-        raise InputError(f"progress is {shown(progress)}; it must be a function of (finished, total), or None.")
+    check_progress(progress, "finished, total")
     import_tilus()
     pins = list(schedules)
     processes = min(asked or cores(), len(pins))

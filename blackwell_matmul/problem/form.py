@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from blackwell_matmul.base.errors import InputError
-from blackwell_matmul.base.validation import integer, number, plain_text, shown
+from blackwell_matmul.base.validation import accepts, integer, number, plain_text, shown
 
 ACTIVATIONS = ("none", "relu", "gelu", "gelu_tanh", "silu", "swiglu")
 """Activation functions. swiglu: column j of C is silu(column 2j) * (column 2j + 1), so that C has half the columns."""
@@ -176,6 +176,12 @@ def block_scale_shapes(scale: str, m: int, n: int, k: int) -> tuple[tuple[int, i
 def check_flag(name: str, value: object) -> None:
     if not isinstance(value, bool):
         raise InputError(f"{name} is {shown(value)}; it must be True or False.")
+
+
+def check_progress(value: object, arguments: str = "CTAs done, CTAs in all") -> None:
+    """Raise InputError unless a value is None or takes two arguments, which `arguments` names for the message."""
+    if value is not None and not accepts(value, 2):
+        raise InputError(f"progress is {shown(value)}; it must be a function of ({arguments}), or None.")
 
 
 def _factor(name: str, value: object) -> float:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from blackwell_matmul.base.errors import InputError
-from blackwell_matmul.base.validation import accepts, plain_values, shown
+from blackwell_matmul.base.validation import plain_values, shown
 from blackwell_matmul.frontend import Bound, target_for
-from blackwell_matmul.problem.form import check_flag
+from blackwell_matmul.problem.form import check_flag, check_progress
 from blackwell_matmul.problem.problem import MAX_ORDERS, Schedule
 from blackwell_matmul.simulator.cluster_schedule import positions, schedule, scheduled_from
 from blackwell_matmul.simulator.findings import Event, Finding, Run
@@ -83,8 +83,7 @@ def _check_arguments(orders: object, seed: Any, strict: object, workers: Any, pr
     if isinstance(orders, int) and seed + orders > 2**63:
         raise InputError(f"seed is {seed} and there are {orders} orders; the last seed must be at most 2**63 - 1.")
     check_flag("strict", strict)
-    if progress is not None and not accepts(progress, 2):
-        raise InputError(f"progress is {shown(progress)}; it must be a function of (CTAs done, CTAs in all), or None.")
+    check_progress(progress)
 
 
 Saved = Mapping[int, np.ndarray]

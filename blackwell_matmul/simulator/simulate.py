@@ -13,10 +13,10 @@ import numpy as np
 
 from blackwell_matmul.base.errors import InputError, SimulationError, UnsupportedError
 from blackwell_matmul.base.strides import require_memory, require_row_major
-from blackwell_matmul.base.validation import accepts, attribute, shown, spelled
+from blackwell_matmul.base.validation import attribute, shown, spelled
 from blackwell_matmul.frontend import Bound, Program, bind_all, build_first, target_for
 from blackwell_matmul.frontend.build import CACHED_PROGRAMS
-from blackwell_matmul.problem.form import check_flag
+from blackwell_matmul.problem.form import check_flag, check_progress
 from blackwell_matmul.problem.problem import Schedule, plain_policy, plain_seed, plain_workers
 from blackwell_matmul.simulator.disagreement import disagreements
 from blackwell_matmul.simulator.expressions import free_variables, vector_function
@@ -172,8 +172,7 @@ def plain_options(policy: str, seed: int, workers: int | None) -> tuple[str, int
 def _check_switches(trace: object, checks: object, progress: object, listeners: object) -> None:
     check_flag("trace", trace)
     check_flag("checks", checks)
-    if progress is not None and not accepts(progress, 2):
-        raise InputError(f"progress is {shown(progress)}; it must be a function of (CTAs done, CTAs in all), or None.")
+    check_progress(progress)
     if not isinstance(listeners, (tuple, list)) or not all(isinstance(each, Listener) for each in listeners):
         raise InputError(
             f"listeners is {shown(listeners)}; it must be a list of objects of simulator.listener.Listener."

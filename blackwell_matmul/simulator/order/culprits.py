@@ -343,16 +343,17 @@ def all_wait_first(scene: Scene, stuck: Stuck) -> Culprit | None:
 def goes_on_alone(scene: Scene, stuck: Stuck) -> Culprit | None:
     """Find a warp that goes on in a loop, although each warp that arrives has left the loop in which it arrives."""
     barrier, here, lines = stuck.barrier, stuck.wait.location, scene.lines
+    arrived = scene.known.all_arrivals[barrier]
+    often = max(arrived.values(), default=0)
+    if not lines.in_loop(here) or often == 0 or often != barrier.phase:
+        return None
+    ring = [each for each in barriers_of(barrier.cta) if siblings(each, barrier)]
+    begun = any(each.pending != each.expected or each.tx_bytes for each in ring)
+    if begun or any(scene.known.seen.get((each, stuck.warp), -1) != each.phase - 1 for each in ring):
+        return None  # a stage is in use, or the warp has not waited for all that came
     arrivals = [each.location for each in lines.roles.signalling(barrier, "arrive")]
     loops = [loop - {None} for loop in lines.loops if arrivals and loop.issuperset(arrivals) and here not in loop]
-    arrived = scene.known.all_arrivals[barrier]
-    inside = any(scene.places.get(each) in loop for each in arrived for loop in loops)
-    often = max(arrived.values(), default=0)
-    ring = [each for each in barriers_of(barrier.cta) if siblings(each, barrier)]
-    begun = any(each.pending != each.expected or each.tx_bytes for each in ring) or not often == barrier.phase > 0
-    if any(scene.known.seen.get((each, stuck.warp), -1) != each.phase - 1 for each in ring):
-        return None  # the warp has not waited for all that came
-    if not loops or not lines.in_loop(here) or inside or begun:
+    if not loops or any(scene.places.get(each) in loop for each in arrived for loop in loops):
         return None
     others = f"{spell(sorted(arrived, key=number))} {'has' if len(arrived) == 1 else 'have'}"
     text = f"{spell([stuck.warp])} goes on in the loop of the wait at {here}, and {others} left that of the arrival at"
@@ -401,8 +402,7 @@ def _waits(stuck: Stuck, why: str) -> str:
 
 CANDIDATES: tuple[Callable[[Scene, Stuck], Culprit | None], ...] = (
     nobody_arrives, stage_left_out, another_stage, count_too_large, counts_both_turns, waits_for_itself,
-    count_too_small, run_past, skips_a_phase, starts_too_late, signals_too_late, all_wait_first,
-    goes_on_alone,
+    count_too_small, run_past, skips_a_phase, starts_too_late, signals_too_late, all_wait_first, goes_on_alone,
 )  # fmt: skip
 
 

@@ -291,7 +291,7 @@ class Diagnosis:
         others may wait for any cluster that works."""
         cta, stored = warp.cta, [(each.lanes.warp.cta, each.location) for each in releases]
         first = cta.cluster.ctas[0].number
-        if cta.cluster.grants.asked or not all(by.cluster.ctas[0].number > first for by, _ in stored) or not stored:
+        if not stored or cta.cluster.grants.asked or any(by.cluster.ctas[0].number <= first for by, _ in stored):
             return
         by, at = stored[-1]
         advice = "wait for CTAs of lower numbers, or launch no more CTAs than the GPU holds at once"

@@ -641,12 +641,12 @@ class HappensBefore(Listener):
     def acquired(self, warp: Warp, instruction: Instruction, address: int, value: int) -> None:
         """Acquire the events that releases of a semaphore published, for the lanes that wait for it."""
         releases, known = self.releases.get(address, ()), self.acting(warp, instruction).generic
+        semaphore = warp.cta.grid.memory.semaphores[address]
         if (warp.cta, address) not in self.released_by and not any(each.event & known for each in releases):
-            warp.cta.grid.memory.semaphores[address].waits.setdefault(value, instruction.location)
-        if warp.cta.grid.memory.semaphores[address].found != value:
-            self.diagnosis.waits_for_later(
-                warp, instruction, address, [each for each in releases if each.value == value]
-            )
+            semaphore.waits.setdefault(value, instruction.location)
+        if semaphore.found != value:
+            storing = [each for each in releases if each.value == value]
+            self.diagnosis.waits_for_later(warp, instruction, address, storing)
         stored = next(reversed(releases), None)
         lock = SemaphoreWait(warp, self._new_event(), instruction.location, address, value, stored)
         self.locks.append(lock)

@@ -2,7 +2,8 @@
 
 tilus 0.2.0 lacks them. This room adds classes and replaces none of tilus's. A line in a script's class adds the
 instructions: `tcgen05 = BlockScaled()` those of tcgen05, `mma_sync = BlockScaledWarps()` those of mma.sync, and
-`rounded = Rounded()` exactly rounded arithmetic and conversions, which make block-scaled data.
+`rounded = Rounded()` exactly rounded arithmetic and conversions, which make block-scaled data. `atomic = Atomics()`
+adds counters that all CTAs share.
 
 May import: frontend, problem.
 """
@@ -15,11 +16,12 @@ import_tilus()
 
 from blackwell_matmul.lang import emitters, layouts  # noqa: E402
 from blackwell_matmul.lang.byte_types import float4_e2m1x2, float8_e8m0  # noqa: E402
-from blackwell_matmul.lang.group import BlockScaled, BlockScaledWarps, Rounded  # noqa: E402
+from blackwell_matmul.lang.group import Atomics, BlockScaled, BlockScaledWarps, Rounded  # noqa: E402
 from blackwell_matmul.lang.kinds import FORMATS, Format  # noqa: E402
 
 __all__ = [
     "FORMATS",
+    "Atomics",
     "BlockScaled",
     "BlockScaledWarps",
     "Format",

@@ -1,5 +1,5 @@
 """Emitters of the block-scaled instructions: tcgen05 for sm_100f (sm_100a, sm_103a), mma.sync for sm_120f (sm_120a,
-sm_121a), and the conversion to e2m1 for both."""
+sm_121a), the conversion to e2m1 for both, and atom.inc for every target."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from tilus.backends.emitter import BaseInstEmitter, register_emitter
 from tilus.backends.emitters.cuda.tcgen05.smem_desc import SharedMatrixDescriptor
-from tilus.hidet.ir.dtypes import uint16, uint32, uint64
+from tilus.hidet.ir.dtypes import int32, uint16, uint32, uint64
 from tilus.hidet.ir.expr import as_expr, cast, logical_or
 from tilus.hidet.ir.stmt import asm
 from tilus.ir.layout.cuda.tcgen05.smem import canonicalize_shared_layout
@@ -15,6 +15,7 @@ from tilus.ir.layout.ops import divide
 from tilus.target import nvgpu_sm100f, nvgpu_sm120f
 
 from blackwell_matmul.lang.instructions import (
+    AtomicIncInst,
     DotScaledInst,
     PackE2m1Inst,
     Tcgen05CopyScalesInst,
@@ -184,3 +185,21 @@ class PackE2m1Emitter(BaseInstEmitter):
         with self.for_range(inst.output.local_size // 4) as word:
             register = cast(~packed[4 * word], ~uint32)[0]
             self.append(asm(PACK_PTX, outputs=[register], inputs=[x[8 * word + each] for each in range(8)]))
+
+
+INC_PTX = (
+    "{ .reg .pred first; .reg .b32 lane; mov.u32 lane, %laneid; setp.eq.u32 first, lane, 0;"
+    " @first atom.relaxed.gpu.inc.u32 %0, [%1], %2; shfl.sync.idx.b32 %0, %0, 0, 31, 0xffffffff; }"
+)
+"""PTX of an increment by lane 0, whose result all lanes get."""
+
+
+@register_emitter(AtomicIncInst)
+class AtomicIncEmitter(BaseInstEmitter):
+    """Emits an atom.inc of one thread and a shuffle."""
+
+    def emit(self, inst: Any) -> None:
+        self.assert_is_warp_aligned(inst, "atomic.inc is executed by a warp")
+        counter = self.declare_var("counter", tp=~int32, init=inst.counter)
+        old = self.get_or_allocate_var(inst.output, "old")
+        self.append(asm(INC_PTX, outputs=[old[0]], inputs=[counter, cast(inst.last, uint32)], is_volatile=True))

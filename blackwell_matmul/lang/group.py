@@ -1,11 +1,13 @@
 """Statements for block-scaled data. `BlockScaled`: tilus's tcgen05 instructions, and those with scales.
-`BlockScaledWarps`: mma.sync with scales. `Rounded`: arithmetic and conversions with the same bits as torch's."""
+`BlockScaledWarps`: mma.sync with scales. `Rounded`: arithmetic and conversions with the same bits as torch's.
+`Atomics`: counters that all CTAs share."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from tilus.hidet.ir.dtypes import int32
 from tilus.hidet.ir.expr import as_expr
 from tilus.ir.instructions import ReshapeSharedInst, SliceSharedInst
 from tilus.ir.layout import shared_layout
@@ -16,6 +18,7 @@ from tilus.lang.instructions import InstructionGroup, Tcgen05InstructionGroup
 from blackwell_matmul.lang import misuse
 from blackwell_matmul.lang.byte_types import float4_e2m1x2
 from blackwell_matmul.lang.instructions import (
+    AtomicIncInst,
     DotScaledInst,
     PackE2m1Inst,
     Tcgen05CopyScalesInst,
@@ -189,3 +192,22 @@ class Rounded(InstructionGroup):
         packed = RegisterTensor.create(float4_e2m1x2, shape=[*x.shape[:-1], x.shape[-1] // 2])
         self._builder.append(PackE2m1Inst(output=packed, inputs=(x,)))
         return packed
+
+
+class Atomics(InstructionGroup):
+    """Atomic operations on counters in global memory.
+
+    The line `atomic = Atomics()` in a script's class adds these instructions.
+    """
+
+    def inc(self, counter: Any, last: Any) -> Any:
+        """Increment a counter, and return its old value as an int32 register tensor [1] (PTX ISA, "atom": .inc).
+
+        counter: address of an int32 in global memory, `g_counter[0].item_ptr()`. last: value after which the counter
+        becomes 0. One warp executes the instruction and counts once. The order of all CTAs' counts is not fixed; the
+        instruction orders no other access to memory (.relaxed).
+        """
+        misuse.count(self._builder, counter)
+        old = RegisterTensor.create(int32, shape=[1])
+        self._builder.append(AtomicIncInst(output=old, inputs=(), counter=as_expr(counter), last=as_expr(last)))
+        return old

@@ -1,5 +1,5 @@
-"""Instructions of tilus's IR that this room adds: a view of scales, the copy of scales, products with scales, and the
-conversion to e2m1."""
+"""Instructions of tilus's IR that this room adds: a view of scales, the copy of scales, products with scales, the
+conversion to e2m1, and an atomic increment."""
 
 from __future__ import annotations
 
@@ -61,3 +61,14 @@ class DotScaledInst(Instruction):
 @dataclass(frozen=True, eq=False)
 class PackE2m1Inst(Instruction):
     """Conversion of float32 [.., n], the input, to e2m1, two in a byte [.., n / 2], the output."""
+
+
+@dataclass(frozen=True, eq=False)
+class AtomicIncInst(Instruction):
+    """Increment of a counter in global memory by one thread of a warp; the output, int32 [1], is the old value.
+
+    counter: address of the counter. last: value after which the counter becomes 0.
+    """
+
+    counter: Expr
+    last: Expr

@@ -14,10 +14,11 @@ from tilus.ir.layout.inference.inference_rules.tcgen05.slice import Tcgen05Slice
 from tilus.ir.layout.inference.order import rule2order
 from tilus.ir.layout.inference.rule import LayoutInferenceRule, register_rule
 from tilus.ir.layout.inference.validation_rules.always_ok import AlwaysOkayRule
-from tilus.ir.layout.ops import divide, local, reduce, shared_row_major
+from tilus.ir.layout.ops import divide, local, reduce, replicated, shared_row_major
 from tilus.ir.layout.ops.tmemory_ops import tmemory_row_major
 
 from blackwell_matmul.lang.instructions import (
+    AtomicIncInst,
     DotScaledInst,
     PackE2m1Inst,
     Tcgen05CopyScalesInst,
@@ -91,6 +92,16 @@ class PackE2m1Rule(LayoutInferenceRule):
             ) from None
 
 
+@register_rule(AtomicIncInst)
+class AtomicIncRule(LayoutInferenceRule):
+    """Layout of the old value: every thread of the warp holds it."""
+
+    @staticmethod
+    def inference(ctx: Any, inst: Any) -> dict[Any, Any]:
+        old = inst.output
+        return {} if old.optional_layout is not None else {old: replicated(1, num_workers=32)}
+
+
 def scale_layout(eights: RegisterLayout, shape: Any) -> RegisterLayout:
     """Return the layout of scales in registers, for each row a 32-bit word with four blocks (PTX ISA, "Block Scaling
     for mma.sync").
@@ -142,6 +153,7 @@ _TURNS = {
     Tcgen05ViewScalesInst: (ViewScalesRule, Tcgen05SliceRule),
     DotScaledInst: (DotScaledRule, MmaDotRule),
     PackE2m1Inst: (PackE2m1Rule, UnaryRule),
+    AtomicIncInst: (AtomicIncRule, UnaryRule),
 }
 """Rule of each instruction, and the rule of tilus whose priority the rule has."""
 

@@ -1,4 +1,4 @@
-"""Checks of block-scaled instructions while tilus reads the statement. Each check raises InstructionError."""
+"""Checks of this room's instructions while tilus reads the statement. Each check raises InstructionError."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from tilus.hidet.ir.dtypes import float8_e4m3, float32
-from tilus.hidet.ir.expr import Constant
-from tilus.hidet.ir.type import DataType
+from tilus.hidet.ir.dtypes import float8_e4m3, float32, int32
+from tilus.hidet.ir.expr import Constant, as_expr
+from tilus.hidet.ir.tools import infer_type
+from tilus.hidet.ir.type import DataType, PointerType
 from tilus.ir.inst import InstructionError
 from tilus.ir.instructions import AnnotateLayoutInst
 from tilus.ir.instructions.cuda.tcgen05 import Tcgen05AllocInst, Tcgen05DeallocInst
 from tilus.ir.layout import LayoutOperationError
 from tilus.ir.layout.ops import divide
 from tilus.ir.stmt import SeqStmt
-from tilus.ir.tensor import RegisterTensor, SharedTensor, TMemoryTensor
+from tilus.ir.tensor import GlobalTensor, RegisterTensor, SharedTensor, TMemoryTensor
 
 from blackwell_matmul.frontend.faults.operand_majors import contiguous, views
 from blackwell_matmul.frontend.recording import walk
@@ -314,3 +315,16 @@ def float32_registers(name: str, *tensors: Any) -> None:
 
 def eights(x: Any) -> None:
     require(x.shape[-1] % 8 == 0, f"e2m1x2 packs eights of elements; x has {x.shape[-1]} in its last dimension")
+
+
+# --- counters
+
+
+def count(builder: Any, counter: Any) -> None:
+    _warp(builder, "atomic.inc")
+    tensor = isinstance(counter, (RegisterTensor, SharedTensor, GlobalTensor))
+    kind = None if tensor else infer_type(as_expr(counter))
+    require(
+        isinstance(kind, PointerType) and kind.base_type == int32,
+        "counter of atomic.inc is the address of an int32 in global memory, such as g_counter[0].item_ptr()",
+    )

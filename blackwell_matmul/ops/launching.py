@@ -20,7 +20,7 @@ from blackwell_matmul.kernels import LADDERS, rung
 from blackwell_matmul.kernels.host.forms import ABSENT, Lines, lines_of
 from blackwell_matmul.kernels.host.gemv import gemv_pays, why_no_gemv
 from blackwell_matmul.kernels.host.matmul import ALIGNMENT_BYTES
-from blackwell_matmul.ops.distributed.shared_gpu import shared_ctas
+from blackwell_matmul.ops.distributed.shared_gpu import queue_pays
 from blackwell_matmul.ops.finished import EpilogueTensors
 from blackwell_matmul.ops.operand_checks import How
 from blackwell_matmul.ops.placing import apart, copying, every_rung_reads, packed, padded, with_zeros
@@ -252,13 +252,13 @@ def planned(a: Tensor, b: Tensor, tensors: EpilogueTensors, gpu: Gpu, out: torch
         return ProductPlan(launches, (m, n, k, batch[0] if batch else 1), None, None, shape, shape[-1], out)
     if not batch and (found := _in_parts(name, left, right, copies, tensors, out, gpu, how)) is not None:
         return found
-    ctas = 0 if how.alone else shared_ctas(gpu, math.prod((*batch, m, n)), k)
+    queue = not how.alone and queue_pays(gpu, math.prod((*batch, m, n)), k)
     if alone and not batch and out == a.dtype and (name is None or (plain and not how.batch_invariant)):
         plain_a, plain_b = (None if every_rung_reads(x) else with_zeros for x in (left, right))
         k = padded(k, a.element_size())
         best = best_rung(gpu, m, n, k, a.dtype)
         batches = (1,) if "forms" in rung(best).features else ()
-        launches = Launches(_kernel(best, PLAIN, False, ctas), a.get_device())
+        launches = Launches(_kernel(best, PLAIN, False, queue), a.get_device())
         return ProductPlan(launches, (m, n, k, *batches), plain_a, plain_b, shape, n, out)
     if name is None:
         raise UnsupportedError(
@@ -266,7 +266,7 @@ def planned(a: Tensor, b: Tensor, tensors: EpilogueTensors, gpu: Gpu, out: torch
             "runs here."
         )
     sizes = (m, n, k, batch[0] if batch else 1)
-    kernel = _kernel(name, form, how.batch_invariant, ctas)
+    kernel = _kernel(name, form, how.batch_invariant, queue)
     launches, columns = Launches(kernel, a.get_device()), shape[-1]
     whole = (*shape[:-1], padded(columns, out.itemsize))
     return ProductPlan(launches, sizes, copy_a, copy_b, whole, columns, out)
@@ -396,15 +396,15 @@ def _of_forms(gpu: Gpu) -> str | None:
 
 
 @functools.lru_cache(KEPT_KERNELS)
-def _kernel(name: str, form: Form, batch_invariant: bool = False, ctas: int = 0) -> Any:
+def _kernel(name: str, form: Form, batch_invariant: bool = False, queue: bool = False) -> Any:
     """Return the kernel object of a name and form. The object caches its compiled code and packed arguments.
 
-    batch_invariant: True pins the knobs of `ONE_ORDER_OF_SUMS`, and gives each CTA one tile. ctas: maximum number of
-    CTAs in a persistent grid; 0: one for each SM.
+    batch_invariant: True pins the knobs of `ONE_ORDER_OF_SUMS`, and gives each CTA one tile. queue: True lets CTAs take
+    tiles as they come, where a kernel has such a queue.
     """
     pins: dict[str, Any] = {} if form == PLAIN else {"form": form}
-    if ctas and "persistent" in rung(name).features and "clc" not in rung(name).features:
-        pins["sm_count"] = ctas
+    if queue and not batch_invariant and "queue" in rung(name).features:
+        pins["queue"] = 1
     if batch_invariant:
         pins |= {knob: value for knob, value in ONE_ORDER_OF_SUMS.items() if knob in rung(name).knobs}
         pins |= A_CTA_FOR_EACH_TILE if "persistent" in rung(name).features else {}

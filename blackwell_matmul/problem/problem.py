@@ -231,6 +231,7 @@ FEATURES: Mapping[str, str] = MappingProxyType(
         "specialised": "one warp loads, others multiply",
         "grouped": "tiles go down the rows of a group before they go on to the next column",
         "persistent": "a CTA computes tile after tile, and there is one for each SM at most",
+        "queue": "CTAs can take tiles as they come, from a counter, in place of a fixed list",
         "clc": "a CTA computes tile after tile, as cluster launch control hands them out",
         "pairs": "two CTAs compute a tile together, with one MMA of twice the rows",
         "clusters": "the CTAs of a cluster lie above each other and read their tile of B once, by multicast",

@@ -49,8 +49,8 @@ class LaunchConfig(ctypes.Structure):
 class Prepared:
     """A launch of one function on one stream. Threads may share a launch whose addresses are not rewritten (`Moving`).
 
-    Workspaces are not fixed: each launch takes new workspaces from torch's allocator, on the same stream, and frees
-    them immediately. The allocator reuses them only for later work of that stream.
+    Workspaces are not fixed: each launch takes them for its stream (`torch_cuda.empty`), and frees them immediately.
+    torch's allocator reuses them only for later work of that stream.
     """
 
     name: str

@@ -56,13 +56,27 @@ def current(device: int) -> AbstractContextManager[Any]:
 
 
 def empty(workspace: Workspace, device: int, stream: int) -> torch.Tensor:
-    """Return a workspace for one stream, zeroed if needed. The tensor may be dropped once the work is queued."""
-    make = torch.zeros if workspace.clear else torch.empty
+    """Return a workspace for one stream. The tensor may be dropped once the work is queued.
+
+    A zeroed workspace is kept for the stream's next launch, as each kernel leaves zeros in it (tilus,
+    `Script.global_tensor`). A graph gets its own, which each replay zeroes.
+    """
+    if stream != current_stream(device):
+        with torch.cuda.stream(torch.cuda.ExternalStream(stream, device=torch.device("cuda", device))):
+            return empty(workspace, device, current_stream(device))
     nbytes, place = cast("int", workspace.nbytes), torch.device("cuda", device)
-    if stream == current_stream(device):
-        return make(nbytes, dtype=torch.uint8, device=place)
-    with torch.cuda.stream(torch.cuda.ExternalStream(stream, device=place)):
-        return make(nbytes, dtype=torch.uint8, device=place)
+    if not workspace.clear:
+        return torch.empty(nbytes, dtype=torch.uint8, device=place)
+    if torch.cuda.is_current_stream_capturing():
+        return torch.zeros(nbytes, dtype=torch.uint8, device=place)
+    kept = _zeroed.get((device, stream))
+    if kept is None or kept.nbytes < nbytes:
+        kept = _zeroed[device, stream] = torch.zeros(nbytes, dtype=torch.uint8, device=place)
+    return kept
+
+
+_zeroed: dict[tuple[int, int], torch.Tensor] = {}
+"""The zeroed workspace of each GPU's stream."""
 
 
 def allocated(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype, device: int) -> torch.Tensor:

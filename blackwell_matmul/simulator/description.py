@@ -223,7 +223,14 @@ class Description:
         """Return True if CTAs that execute the instruction depend on each other, and must run together."""
         workspace = any(e.space is Space.GLOBAL and e.access is Access.ALLOCATE for e in self.effects)
         semaphore = any(w.kind == "acquire" for w in self.waits) or any(s.kind == "release" for s in self.signals)
-        return workspace or semaphore
+        return workspace or semaphore or self.updates
+
+    @functools.cached_property
+    def updates(self) -> bool:
+        """Return True if it reads and writes an element of global memory in one step, as an atomic operation."""
+        by_access = {each: {e.operand for e in self.effects if e.access is each} for each in Access}
+        both = by_access[Access.READ] & by_access[Access.WRITE]
+        return any(e.space is Space.GLOBAL and e.operand in both for e in self.effects)
 
     @functools.cached_property
     def registers_later(self) -> bool:

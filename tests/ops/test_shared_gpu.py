@@ -1,4 +1,4 @@
-"""Grids for a GPU that other streams use too."""
+"""Products on a GPU that other streams use too."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch.distributed as dist
 from blackwell_matmul import GPUS, InputError, matmul
 from blackwell_matmul.ops import library, ready
 from blackwell_matmul.ops.distributed import shared_gpu
-from blackwell_matmul.ops.distributed.shared_gpu import SHARED_CTAS_PER_SM, share_gpu, shared_ctas
+from blackwell_matmul.ops.distributed.shared_gpu import queue_pays, share_gpu
 from blackwell_matmul.ops.finished import NO_TENSORS
 from blackwell_matmul.ops.launching import planned
 from blackwell_matmul.ops.operand_checks import DEFAULTS, How
@@ -25,24 +25,25 @@ def as_found() -> Iterator[None]:
     share_gpu()
 
 
-def sm_count(m: int, n: int, k: int, gpu: str = "H200", how: How = DEFAULTS) -> int | None:
-    """Return the pinned SMs of the product that multiplies on this GPU; None if none are pinned."""
+def queue(m: int, n: int, k: int, gpu: str = "H200", how: How = DEFAULTS) -> int | None:
+    """Return the pinned queue of the product that multiplies on this GPU; None if none is pinned."""
     a, b = torch.empty(m, k, dtype=torch.bfloat16), torch.empty(n, k, dtype=torch.bfloat16)
     plan = planned(a, b.T, NO_TENSORS, GPUS[gpu], a.dtype, how)
     assert plan is not None
-    return plan.launches.kernel.pins.get("sm_count")
+    return plan.launches.kernel.pins.get("queue")
 
 
-def test_a_product_of_several_tiles_for_each_sm_has_ctas_of_one_tile_on_a_shared_gpu() -> None:
-    assert sm_count(4096, 4096, 4096) is None
+def test_a_product_of_several_tiles_for_each_sm_takes_them_from_a_queue_on_a_shared_gpu() -> None:
+    assert queue(4096, 4096, 4096) is None
     share_gpu(True)
-    assert sm_count(4096, 4096, 4096) == SHARED_CTAS_PER_SM * H200.sm_count
-    assert sm_count(1024, 1024, 4096) is None, "all tiles run at once"
-    assert sm_count(4096, 4096, 512) is None, "CTAs would start too often"
-    assert sm_count(4096, 4096, 4096, "B200") is None, "CLC deals tiles as they come"
-    assert sm_count(4096, 4096, 4096, how=How(alone=True)) is None, "copies to other GPUs take no SM"
+    assert queue(4096, 4096, 4096) == 1
+    assert queue(1024, 1024, 4096) is None, "all tiles run at once"
+    assert queue(4096, 4096, 512) is None, "tiles end too early"
+    assert queue(4096, 4096, 4096, "B200") is None, "CLC deals tiles as they come"
+    assert queue(4096, 4096, 4096, how=How(alone=True)) is None, "copies to other GPUs take no SM"
+    assert queue(4096, 4096, 4096, how=How(batch_invariant=True)) is None, "each CTA has one tile"
     share_gpu(False)
-    assert sm_count(4096, 4096, 4096) is None
+    assert queue(4096, 4096, 4096) is None
 
 
 @pytest.mark.parametrize(
@@ -55,9 +56,9 @@ def test_nccl_with_several_ranks_shares_the_gpu(
     monkeypatch.setattr(dist, "is_initialized", lambda: True)
     monkeypatch.setattr(dist, "get_backend", lambda: backend)
     monkeypatch.setattr(dist, "get_world_size", lambda: ranks)
-    assert (shared_ctas(H200, 1 << 26, 4096) > 0) is shared
+    assert queue_pays(H200, 1 << 26, 4096) is shared
     share_gpu(False)
-    assert not shared_ctas(H200, 1 << 26, 4096)
+    assert not queue_pays(H200, 1 << 26, 4096)
 
 
 def test_a_change_makes_plans_anew_and_the_values_stay() -> None:

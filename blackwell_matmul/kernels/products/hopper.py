@@ -12,6 +12,7 @@ The kernel is H7, the last rung of the ladder, with the knobs and parts that mak
 - swap_ab: 1 computes C transposed, B @ A.T. A wgmma then has 64 rows of N, and as columns any multiple of 8 of M: tiles
   fit any number of rows. Only the store differs (`parts.output_tile`).
 - e_block_n: a tile can be stored as one strip, without a swizzle.
+- queue: 1 lets CTAs take tiles as they come, for a GPU whose SMs other streams hold, too (`parts.tile_order`).
 - The last tiles of C begin where nearly all their rows and columns exist (`parts.output_tile`).
 - Sums of 8-bit products are added in fp32 every few k-tiles (`sum_tiles`). If blocks of A and B have scales, the sums
   are first multiplied by the scales (`parts.block_scales`).
@@ -24,6 +25,8 @@ The kernel is H7, the last rung of the ladder, with the knobs and parts that mak
 from tilus import DataType, float32, int32, uint32, void_p
 from tilus.utils import cdiv
 
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.validation import same, shown
 from blackwell_matmul.kernels.parts.block_scales import BlockScales, StagedScales
 from blackwell_matmul.kernels.parts.epilogue import EpilogueScript
 from blackwell_matmul.kernels.parts.multicast import ClusterOfTiles
@@ -31,6 +34,7 @@ from blackwell_matmul.kernels.parts.operand import lines
 from blackwell_matmul.kernels.parts.output_tile import OutputTile
 from blackwell_matmul.kernels.parts.raster import DynamicGroupedTiles
 from blackwell_matmul.kernels.parts.ring import Ring
+from blackwell_matmul.kernels.parts.tile_order import FixedOrder, TileQueue
 from blackwell_matmul.kernels.parts.zero_padding import ZeroPadding
 from blackwell_matmul.problem.form import BLOCK_SCALES, PLAIN, Form
 from blackwell_matmul.scheduling.mma import Wgmma
@@ -52,7 +56,7 @@ class HopperMatmul(EpilogueScript):
     mma = "wgmma"
     features = (
         "tma", "ring", "specialised", "grouped", "persistent", "clusters", "rectangles", "neighbours", "split_k",
-        "any_size", "boxes", "swap", "forms",
+        "any_size", "boxes", "swap", "queue", "forms",
     )  # fmt: skip
 
     def __init__(
@@ -71,6 +75,7 @@ class HopperMatmul(EpilogueScript):
         neighbours: int,
         swap_ab: int,
         sm_count: int,
+        queue: int = 0,
         form: Form = PLAIN,
     ):
         super().__init__()
@@ -91,6 +96,7 @@ class HopperMatmul(EpilogueScript):
         self.team_ctas = cluster_m * cluster_n * split_k  # that compute together
         self.cluster_ctas = max(neighbours, self.team_ctas)
         self.teams = max(1, sm_count // self.cluster_ctas * (self.cluster_ctas // self.team_ctas))
+        self.queue = queue == 1
         self.in_flight = Wgmma.in_flight(block_n, consumers)
         self.strips = block_n // e_block_n
         self.buffers = min(2, self.strips)
@@ -104,6 +110,18 @@ class HopperMatmul(EpilogueScript):
         self.of_blocks = of_blocks[:: -1 if swap_ab else 1]  # if blocks of rows share a scale, or each row has one
         self.scale_bytes = sum(map(Wgmma.scale_bytes, self.of_blocks, (max(block_m, MMA_ROWS), block_n)))
         self.scaled_n = scaled_columns(self.of_blocks, block_n, LAST_ROWS if swap_ab else e_block_n)
+
+    @classmethod
+    def problem_of(cls, knobs, *args):
+        """Return the problem of a call, and the form and the queue as arguments of `__init__`; remove these from
+        `knobs`."""
+        problem, of_call = super().problem_of(knobs, *args)
+        if "queue" not in knobs:
+            return problem, of_call
+        queue = knobs.pop("queue")
+        if not (same(queue, 0) or same(queue, 1)):
+            raise InputError(f"queue is {shown(queue)}; it must be 0, or 1 for tiles as they come.")
+        return problem, {**of_call, "queue": queue}
 
     def __call__(
         self,
@@ -123,14 +141,14 @@ class HopperMatmul(EpilogueScript):
 
         # The grid: a CTA for an SM, in clusters, but no more than the rounds need. 512 tiles take 132 SMs four rounds,
         # and 128 as well: these stay in step, and the idle SMs save power. `consumers` warpgroups multiply, 64 rows of
-        # the tile each; one more warp loads.
+        # the tile each; one more warp loads, and one asks for tiles if there is a queue.
         tiles_m, tiles_n = cdiv(rows, self.cluster_m * self.block_m), cdiv(columns, self.cluster_n * self.block_n)
         self.of_a_batch: int32 = tiles_m * tiles_n
         count = batches * self.of_a_batch
         rounds = 1 if self.form.divides_k else (count - 1) // self.teams + 1  # at least one
         self.attrs.blocks = cdiv(cdiv(count, rounds) * self.team_ctas, self.cluster_ctas) * self.cluster_ctas
         self.attrs.cluster_blocks = self.cluster_ctas
-        self.attrs.warps = 4 * self.consumers + 1
+        self.attrs.warps = 4 * self.consumers + 1 + self.queue
         self.mine = ClusterOfTiles(self.cluster_m, self.cluster_n, self.block_m, self.block_n)
         self.part = self.cluster.blockRank // self.mine.tiles % self.split_k  # number of the CTA's part of K
         of_k = self.blockIdx.x // self.team_ctas // self.of_a_batch if self.form.divides_k else self.part
@@ -176,20 +194,24 @@ class HopperMatmul(EpilogueScript):
         # Barriers: a stage is full after one arrival and all the bytes that it announces, and empty after an arrival of
         # each warpgroup that reads it. Parts are there after an arrival of each CTA that computes the tile.
         ring = Ring(self.stages, empties=self.mine.writers * self.consumers)
+        readers = self.consumers + 1  # of a tile's number
+        order = TileQueue(self.team_ctas, self.teams, readers) if self.queue else FixedOrder(self.team_ctas)
         self.given = self.mbarrier.alloc(counts=[self.split_k for _ in range(self.consumers)])
         self.cluster.sync()  # every warp of every CTA sees the initialised barriers
 
         # Main loop of the warp that loads.
         with self.single_warp(4 * self.consumers):
             tile_bytes = (self.block_m + self.block_n) * self.block_k * self.dtype.nbytes + self.scale_bytes
-            offset_k: int32 = first_k * self.block_k
-            step_k: int32 = self.box_k
-            tile: int32 = self.blockIdx.x // self.team_ctas
+            tile: int32 = order.first_tile()
             while tile < count:
                 batch, tile_of_batch = self.fast_divmod(tile, self.of_a_batch)
                 row, column = tiles.place(tile_of_batch)
                 tile_m, tile_n = self.mine.tile_at(row, column)
                 offset_m, offset_n = self.out.begin(tile_m, tile_n)
+                # Every second tile begins with the k-tile that the one before ended with.
+                back = order.round_of(tile) % 2
+                step_k = self.box_k - back * 2 * self.box_k
+                offset_k: int32 = first_k * self.block_k + back * (k_tiles * self.block_k - self.box_k)
                 # Elements outside of A and B arrive as zeros, which add nothing.
                 for _ in range(k_tiles):
                     ring.wait_empty()
@@ -217,28 +239,32 @@ class HopperMatmul(EpilogueScript):
                             self.b.multicast(share, batch, offset_n + at * share_n, offset_k, full, self.mine.mask_b)
                         offset_k += step_k
                     ring.advance()
-                step_k = -step_k  # the next tile begins with the k-tile that this one ended with
-                offset_k += step_k
-                tile += self.gridDim.x // self.team_ctas
+                tile = order.next_tile(tile)
             # No CTA may exit while another one still signals its barriers. Once all its stages are empty, none does.
             for _ in range(self.stages):
                 ring.wait_empty()
                 ring.advance()
+
+        if self.queue:
+            with self.single_warp(4 * self.consumers + 1):
+                order.ask(count)
 
         # The warpgroups that multiply. wgmma needs its warps at compile time: hence one call for each.
         self.s_a, self.s_b, self.s_c = s_a_rows, s_b, s_c
         with self.warp_group(0, 4):
             if self.block_m < MMA_ROWS:
                 few.clear()  # while the first k-tiles are on their way
-            self.consume(0, ring, tiles, count, k_tiles)
+            self.consume(0, ring, order, tiles, count, k_tiles)
         if self.consumers > 1:
             with self.warp_group(4, 4):
-                self.consume(1, ring, tiles, count, k_tiles)
+                self.consume(1, ring, order, tiles, count, k_tiles)
         if self.consumers > 2:
             with self.warp_group(8, 4):
-                self.consume(2, ring, tiles, count, k_tiles)
+                self.consume(2, ring, order, tiles, count, k_tiles)
 
-    def consume(self, which: int, ring: Ring, tiles: DynamicGroupedTiles, count: int32, k_tiles: int32):
+    def consume(
+        self, which: int, ring: Ring, order: FixedOrder, tiles: DynamicGroupedTiles, count: int32, k_tiles: int32
+    ):
         """Compute and store 64 rows of each tile: the code of warpgroup number `which`."""
         # Set once more, so that the compiler knows: all threads here have the same stage, and share one address.
         ring.stage, ring.phase = 0, 0
@@ -246,7 +272,7 @@ class HopperMatmul(EpilogueScript):
         if self.of_blocks:
             self.scales = BlockScales(self.of_rows, self.of_columns, which, self.block_n, self.scaled_n)
         turn: uint32 = 0  # number of the buffer for parts, and the parity of their phase
-        tile: int32 = self.blockIdx.x // self.team_ctas
+        tile: int32 = order.first_tile()
         while tile < count:
             batch, tile_of_batch = self.fast_divmod(tile, self.of_a_batch)
             row, column = tiles.place(tile_of_batch)
@@ -254,9 +280,8 @@ class HopperMatmul(EpilogueScript):
             offset_m, offset_n = self.out.begin(tile_m, tile_n)
             self.load_columns(offset_n)
             if self.of_blocks:
-                self.scales.begin(
-                    offset_m, offset_n, self.first_k if turn == 0 else self.last_k, 1 if turn == 0 else -1
-                )
+                back = order.round_of(tile) % 2
+                self.scales.begin(offset_m, offset_n, self.last_k if back else self.first_k, 1 - 2 * back)
             r_acc = self.register_tensor(dtype=float32, shape=[MMA_ROWS, self.block_n], init=0.0)
             # With 8-bit operands wgmma keeps about 13 bits of a sum, so that fp32 adds the sums of a few k-tiles each.
             sums = cdiv(k_tiles, self.sum_tiles) if self.sum_tiles else 1
@@ -347,7 +372,7 @@ class HopperMatmul(EpilogueScript):
                         self.out.store(s_strip, batch, at_m, at_n, tile_m, tile_n)
                         self.tma.commit_group()
             turn ^= 1
-            tile += self.gridDim.x // self.team_ctas
+            tile = order.next_tile(tile)
 
         # The CTA may exit once TMA has read the last strips.
         with self.single_warp():

@@ -1,8 +1,8 @@
-"""Grids for a GPU that other streams use at the same time, such as NCCL's.
+"""Products on a GPU that other streams use at the same time, such as NCCL's.
 
 A persistent CTA has a fixed list of tiles. If NCCL occupies some SMs, the CTAs meant for these SMs start only after
-other CTAs have ended. The product then takes up to twice as long. With one tile for each CTA, the product spreads
-evenly over the remaining SMs.
+other CTAs have ended. The product then takes up to twice as long. With a queue of tiles, the CTAs that run compute all
+of them.
 """
 
 from __future__ import annotations
@@ -15,12 +15,9 @@ from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import shown
 from blackwell_matmul.hardware.gpus import Gpu
 
-SHARED_CTAS_PER_SM = 8
-"""Maximum number of CTAs in the grid of a shared GPU, for each SM. If there are more tiles, a CTA computes several."""
-
 LEAST_C, LEAST_K = 128 * 256, 2048
-"""Minimum elements of C for each SM, and minimum K, for such a grid. With fewer elements, all tiles run at once. With a
-shorter K, the starts of CTAs take up to a quarter of the time (h200_grids.json)."""
+"""Minimum elements of C for each SM, and minimum K, for a queue. With fewer elements, all tiles run at once. With a
+shorter K, a tile may end before the number of the next one is there."""
 
 _shared: bool | None = None
 _forgetting: list[Callable[[], None]] = []
@@ -34,9 +31,9 @@ def when_changed(forget: Callable[[], None]) -> None:
 def share_gpu(shared: bool | None = None) -> None:
     """Set whether products share their GPU with other streams.
 
-    None: they do if torch.distributed has an NCCL group of several ranks. On Hopper, sharing makes a product 1 to 4 %
-    slower if it runs alone. While NCCL works, NCCL slows the product by no more than torch's (h200_contend.json). On a
-    B200 the kernels take their tiles by cluster launch control, and sharing changes nothing.
+    None: they do if torch.distributed has an NCCL group of several ranks. On Hopper, the CTAs of large products then
+    take tiles as they come: it costs at most 0.5 % of the time if nothing else runs (h200_queue.json). On a B200 the
+    kernels take their tiles by cluster launch control, and sharing changes nothing.
 
     Raises InputError for any other value.
     """
@@ -48,10 +45,9 @@ def share_gpu(shared: bool | None = None) -> None:
         forget()
 
 
-def shared_ctas(gpu: Gpu, elements: int, k: int) -> int:
-    """Return the maximum number of CTAs of a grid; 0 if one CTA for each SM is best. elements: elements of C."""
-    pays = k >= LEAST_K and elements > LEAST_C * gpu.sm_count
-    return SHARED_CTAS_PER_SM * gpu.sm_count if pays and _is_shared() else 0
+def queue_pays(gpu: Gpu, elements: int, k: int) -> bool:
+    """Return True if a product's tiles should come from a queue. elements: elements of C."""
+    return k >= LEAST_K and elements > LEAST_C * gpu.sm_count and _is_shared()
 
 
 def _is_shared() -> bool:

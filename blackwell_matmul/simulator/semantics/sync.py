@@ -1,4 +1,5 @@
-"""Barriers of threads, and shuffles and semaphores that code generation builds on them; reductions are in reduce.py."""
+"""Barriers of threads, shuffles and semaphores that code generation builds on them, and counters of all CTAs;
+reductions are in reduce.py."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from blackwell_matmul.simulator.description import (
     FREE,
+    UNKNOWN,
     Access,
     Again,
     Effect,
@@ -22,6 +24,7 @@ from blackwell_matmul.simulator.description import (
 from blackwell_matmul.simulator.engine import Blocked
 from blackwell_matmul.simulator.lowering.context import LoweringContext
 from blackwell_matmul.simulator.machine.cta import Warp
+from blackwell_matmul.simulator.machine.registers import WARP
 
 
 @describe(
@@ -109,15 +112,13 @@ def nothing(inst: Any, context: LoweringContext) -> Any:
     return None
 
 
-# semaphores in global memory
+# semaphores and counters in global memory
 
 
-def _cell(warp: Warp, address: int, location: Any) -> np.ndarray:
+def _cell(warp: Warp, address: int, location: Any, name: str = "semaphore") -> np.ndarray:
     cell = warp.cta.grid.memory.word_at(address)
     if cell is None:
-        raise warp.cta.stop(
-            "out-of-bounds", f"semaphore address {address:#x} lies in no tensor of this launch", location
-        )
+        raise warp.cta.stop("out-of-bounds", f"{name} address {address:#x} lies in no tensor of this launch", location)
     return cell
 
 
@@ -165,5 +166,29 @@ def release_semaphore(inst: Any, context: LoweringContext) -> Any:
             warp.cta.engine.tell.comes_to_semaphore(warp, context.instruction, address, int(cell[0]))
             context.release(warp, address, value)
             cell[0] = value
+
+    return run
+
+
+@describe(
+    "AtomicIncInst",
+    name="atomic.inc",
+    ptx="atom",
+    effects=(Effect("counter", Space.GLOBAL, Access.READ), Effect("counter", Space.GLOBAL, Access.WRITE)),
+    approximation="other accesses to the counter are not looked at",
+    time=UNKNOWN,
+)
+def atomic_inc(inst: Any, context: LoweringContext) -> Any:
+    """Lower atom.inc of one thread, whose result all lanes get. Other warps run before it, so that CTAs take turns."""
+    context.kind = "steps"
+    context.scalar(inst.counter, inst.last)
+    location = context.location
+
+    def run(warp: Warp, address: int, last: int) -> Any:
+        yield Blocked(lambda: True, lambda: "its turn to count", location)
+        cell = _cell(warp, address, location, "counter").view(np.uint32)
+        old = int(cell[0])
+        cell[0] = 0 if old >= last else old + 1
+        return np.full((WARP, 1), old, np.uint32).view(np.int32)
 
     return run

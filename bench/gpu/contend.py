@@ -32,21 +32,24 @@ TURNS, CALLS, DISTURBANCES, MOVED = 11, 4, 4, 64 << 20
 ROUNDS = 1000
 """Tiles that a CTA of `Holder` copies, in about half a millisecond."""
 
-DELAY_CYCLES = 400_000
-"""Cycles that a product waits for the other stream to start, and for the host to queue all calls."""
+HEAD_START_CYCLES, DELAY_CYCLES = 2_000_000, 200_000
+"""Cycles that both streams wait for the host to queue all calls, and that a product waits for the other stream."""
 
 NAMES = {"torch": None, "ours": True, "ours, fixed order": False}
 """Values of `share_gpu` by the names of a row's times."""
 
 
-def measured_us(call: Callable[[], Any], disturb: Callable[[], None] | None) -> float:
+def measured_us(call: Callable[[], Any], side: torch.cuda.Stream, disturb: Callable[[], None] | None) -> float:
     torch.cuda.synchronize()
     if dist.is_initialized():
         dist.barrier()
         torch.cuda.synchronize()
+    torch.cuda._sleep(HEAD_START_CYCLES)
+    side.wait_stream(torch.cuda.current_stream())
     if disturb is not None:
-        for _ in range(DISTURBANCES):
-            disturb()
+        with torch.cuda.stream(side):
+            for _ in range(DISTURBANCES):
+                disturb()
     torch.cuda._sleep(DELAY_CYCLES)
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     start.record()
@@ -57,7 +60,7 @@ def measured_us(call: Callable[[], Any], disturb: Callable[[], None] | None) -> 
     return start.elapsed_time(end) / CALLS * 1e3
 
 
-def row_of(size: tuple[int, int, int], disturb: Callable[[], None]) -> dict[str, Any]:
+def row_of(size: tuple[int, int, int], side: torch.cuda.Stream, disturb: Callable[[], None]) -> dict[str, Any]:
     m, n, k = size
     a, b = (torch.randn(rows, k, device="cuda", dtype=torch.bfloat16) for rows in (m, n))
     times: dict[str, list[float]] = {}
@@ -67,36 +70,25 @@ def row_of(size: tuple[int, int, int], disturb: Callable[[], None]) -> dict[str,
             share_gpu(shared)
             call()  # planned as set
             for busy in (False, True):
-                us = measured_us(call, disturb if busy else None)
+                us = measured_us(call, side, disturb if busy else None)
                 times.setdefault(f"{name}{', disturbed' * busy}", []).append(us)
     medians = {name: round(statistics.median(each), 1) for name, each in times.items()}
     slower = {name: round(medians[f"{name}, disturbed"] / medians[name], 3) for name in NAMES}
     return {"size": size, "us": medians, "times as long": slower}
 
 
-def holding(ctas: int, side: torch.cuda.Stream) -> Callable[[], None]:
-    """Return a function that lets CTAs copy on another stream for about half a millisecond."""
+def holding(ctas: int) -> Callable[[], None]:
+    """Return a function that lets CTAs copy for about half a millisecond."""
     x = torch.randn(MOVED, device="cuda", dtype=torch.bfloat16)
     y = torch.empty_like(x)
-    holder = Holder()
-
-    def hold() -> None:
-        with torch.cuda.stream(side):
-            holder(ctas, ROUNDS, MOVED, x, y)
-
-    return hold
+    return partial(Holder(), ctas, ROUNDS, MOVED, x, y)
 
 
-def gathering(side: torch.cuda.Stream) -> Callable[[], None]:
-    """Return a function that gathers on another stream."""
+def gathering() -> Callable[[], None]:
+    """Return a function that gathers."""
     mine = torch.randn(MOVED, device="cuda", dtype=torch.bfloat16)
     whole = mine.new_empty(dist.get_world_size() * MOVED)
-
-    def gather() -> None:
-        with torch.cuda.stream(side):
-            dist.all_gather_into_tensor(whole, mine)
-
-    return gather
+    return partial(dist.all_gather_into_tensor, whole, mine)
 
 
 def main(
@@ -110,12 +102,12 @@ def main(
     torch.cuda.set_device(rank)
     torch.manual_seed(0)
     side = torch.cuda.Stream()
-    disturb = holding(held, side) if held else gathering(side)
+    disturb = holding(held) if held else gathering()
     for _ in range(3):
         disturb()
     rows = []
     for size in SIZES:
-        rows.append(row_of(size, disturb))
+        rows.append(row_of(size, side, disturb))
         if rank == 0:
             print(rows[-1], flush=True)
     if rank == 0:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from blackwell_matmul.base.errors import DriverError
-from blackwell_matmul.compiler.plan import Launch
+from blackwell_matmul.compiler.plan import Launch, Workspace
 from blackwell_matmul.hardware import driver
 from blackwell_matmul.runtime import torch_cuda
 from blackwell_matmul.runtime.packed import SLOT_BYTES, Moves, Packed, index_of
@@ -63,6 +63,8 @@ class Prepared:
     """True if the GPU must be made current first: streams 0, 1 and 2 belong to no GPU and use the current context."""
     plain: bool
     """True if a launch is one driver call on the current GPU: no workspaces, and a grid that is not empty."""
+    zeroed: tuple[tuple[int, Workspace], ...] = ()
+    """The workspaces, with the places of their arguments, if all are zeroed and the grid is not empty."""
     _enqueue: Callable[[], int] = dataclasses.field(init=False)
     """The driver's launch with these arguments, on the current GPU; returns the driver's error code."""
 
@@ -75,7 +77,13 @@ class Prepared:
         config = LaunchConfig(*launch.grid, *launch.block, launch.dynamic_shared_bytes, stream, *attributes)
         switches = stream <= _PER_THREAD_STREAM and torch_cuda.several_devices()
         plain = not (launch.workspaces or launch.is_empty)
-        return cls(name, function, launch, device, config, Packed.of(launch, device), switches, plain)
+        places = [
+            (i, launch.workspaces[index_of(each)])
+            for i, each in enumerate(launch.arguments)
+            if each.kind == "workspace"
+        ]
+        zeroed = () if launch.is_empty or not all(each.clear for _, each in places) else tuple(places)
+        return cls(name, function, launch, device, config, Packed.of(launch, device), switches, plain, zeroed)
 
     def copy(self) -> Prepared:
         """Return the launch with its own copy of the arguments."""
@@ -123,8 +131,15 @@ class Prepared:
             raise self._refused(code)
 
     def _launch_with_workspaces(self) -> None:
-        """Launch with new workspaces in a copy of the arguments; `self` stays unchanged."""
+        """Launch with new workspaces in a copy of the arguments; `self` stays unchanged. Zeroed ones alone, which every
+        launch of the stream shares, are arguments of `self`."""
         stream = self.config.stream or 0
+        if self.zeroed:
+            kept = [(place, torch_cuda.empty(each, self.device, stream)) for place, each in self.zeroed]
+            for place, tensor in kept:
+                self.packed.values[place] = tensor.data_ptr()
+            self._launch(self._enqueue)
+            return
         tensors = [torch_cuda.empty(each, self.device, stream) for each in self.launch.workspaces]
         addresses = (ctypes.c_uint64 * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
         pointers = type(self.packed.pointers).from_buffer_copy(self.packed.pointers)

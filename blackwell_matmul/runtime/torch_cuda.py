@@ -64,15 +64,16 @@ def empty(workspace: Workspace, device: int, stream: int) -> torch.Tensor:
     if stream != current_stream(device):
         with torch.cuda.stream(torch.cuda.ExternalStream(stream, device=torch.device("cuda", device))):
             return empty(workspace, device, current_stream(device))
-    nbytes, place = cast("int", workspace.nbytes), torch.device("cuda", device)
-    if not workspace.clear:
-        return torch.empty(nbytes, dtype=torch.uint8, device=place)
-    if torch.cuda.is_current_stream_capturing():
-        return torch.zeros(nbytes, dtype=torch.uint8, device=place)
-    kept = _zeroed.get((device, stream))
-    if kept is None or kept.nbytes < nbytes:
-        kept = _zeroed[device, stream] = torch.zeros(nbytes, dtype=torch.uint8, device=place)
-    return kept
+    nbytes = cast("int", workspace.nbytes)
+    kept = _zeroed.get((device, stream)) if workspace.clear else None
+    of_graph = torch.cuda.is_current_stream_capturing()
+    if kept is not None and not of_graph and kept.nbytes >= nbytes:
+        return kept
+    make = torch.zeros if workspace.clear else torch.empty
+    made = make(nbytes, dtype=torch.uint8, device=torch.device("cuda", device))
+    if workspace.clear and not of_graph:
+        _zeroed[device, stream] = made
+    return made
 
 
 _zeroed: dict[tuple[int, int], torch.Tensor] = {}

@@ -82,10 +82,15 @@ PLANTED = [
     ("self.sync()  # every thread has read the number", "", "data-race"),
     ("            self.number.wait_empty()\n", "", "data-race"),
     ("        self.number.wait_full()\n", "", "data-race"),
-    ("                    self.passed.wait_full()\n", "", "uninitialised-read"),
+    ("                    self.passed.wait_full()\n", "", "data-race"),
     ('empties=ctas - 1, scope="cluster"', "empties=ctas - 1", "relaxed-wait"),
     ("empties=readers + 1", "empties=readers", "data-race"),
-    ("                self.passed.wait_empty()\n", "                pass\n", "exit-before-peer"),
+    (
+        "                    self.passed.wait_empty()\n                    self.assign",
+        "                    self.assign",
+        "data-race",
+    ),
+    ("                self.passed.wait_empty()\n                r_zero", "                r_zero", "data-race"),
     ("last=count - 1)", "last=count)", "workspace-left-dirty"),
 ]
 

@@ -199,7 +199,7 @@ def test_an_empty_grid_is_no_launch(gpu, source, target):
     assert not gpu.calls("cuLaunchKernelEx")
 
 
-def test_workspaces_are_new_cleared_and_not_kept(gpu, source, target, monkeypatch):
+def test_a_launch_takes_the_workspace_of_its_stream(gpu, source, target, monkeypatch):
     taken = []
 
     def empty(workspace, device, stream):

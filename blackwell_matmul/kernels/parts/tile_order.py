@@ -45,12 +45,12 @@ class TileQueue(FixedOrder):
 
     def __init__(self, ctas: int, teams: int, readers: int):
         super().__init__(ctas)
-        # Each team takes numbers until one is beyond the last tile. Then the counter is 0 again for the next launch.
-        self.g_counter = self.global_tensor(dtype=int32, shape=[1], requires_clean=True)
+        # The counter, and the number that each team passes on. All are 0 again for the next launch: each team takes
+        # numbers until one is beyond the last tile, and with the last of these the counter begins again.
+        self.g_numbers = self.global_tensor(dtype=int32, shape=[1 + (teams if ctas > 1 else 0)], requires_clean=True)
         self.s_number = self.shared_tensor(dtype=int32, shape=[1])
         self.number = Ring(1, empties=readers + 1)
         if ctas > 1:
-            self.g_passed = self.global_tensor(dtype=int32, shape=[teams, 1], requires_clean=False)
             self.passed = Ring(1, empties=ctas - 1, scope="cluster")
 
     def first_tile(self):
@@ -75,13 +75,13 @@ class TileQueue(FixedOrder):
         while tile < count:
             self.number.wait_empty()
             if self.ctas == 1:
-                self.assign(r_number, self.atomic.inc(self.g_counter[0].item_ptr(), last=count - 1))
+                self.assign(r_number, self.atomic.inc(self.g_numbers[0].item_ptr(), last=count - 1))
             else:
-                team = self.blockIdx.x // self.ctas
+                place = 1 + self.blockIdx.x // self.ctas
                 if self.cluster.blockRank == 0:
                     self.passed.wait_empty()
-                    self.assign(r_number, self.atomic.inc(self.g_counter[0].item_ptr(), last=count - 1))
-                    self.store_global(self.g_passed, r_number, offsets=[team, 0], dims=[1])
+                    self.assign(r_number, self.atomic.inc(self.g_numbers[0].item_ptr(), last=count - 1))
+                    self.store_global(self.g_numbers, r_number, offsets=[place])
                     self.sync()
                     with self.single_thread():
                         for rank in range(1, self.ctas):
@@ -90,7 +90,7 @@ class TileQueue(FixedOrder):
                             )
                 else:
                     self.passed.wait_full()
-                    self.assign(r_number, self.load_global(self.g_passed, offsets=[team, 0], shape=[1], dims=[1]))
+                    self.assign(r_number, self.load_global(self.g_numbers, offsets=[place], shape=[1]))
                     self.sync()
                     with self.single_thread():
                         self.mbarrier.arrive_and_expect_tx_remote(
@@ -106,3 +106,5 @@ class TileQueue(FixedOrder):
         if self.ctas > 1:
             if self.cluster.blockRank == 0:
                 self.passed.wait_empty()
+                r_zero = self.register_tensor(dtype=int32, shape=[1], init=0)
+                self.store_global(self.g_numbers, r_zero, offsets=[1 + self.blockIdx.x // self.ctas])

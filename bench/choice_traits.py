@@ -32,8 +32,8 @@ from blackwell_matmul_studies.scripts import script
 from choice import RESULTS, Row, problem_of
 
 SOURCES = (
-    *(("h200_cut_rows", "us"), ("h200_cut_rows", "held_out"), ("h200_clusters", "us")),
-    *(("h100_cut_rows", "us"), ("h100_rectangles", "us"), ("h100_odd_strips", "us"), ("h100_any_m", "us")),
+    *(("h200_cut_rows", "us"), ("h200_cut_rows", "held_out")),
+    *((name, "us") for name in ("h200_clusters", "h100_cut_rows", "h100_rectangles")),
 )
 """Files and their parts."""
 

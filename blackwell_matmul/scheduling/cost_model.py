@@ -92,9 +92,10 @@ def predicted_cycles(tile: TileConfig) -> int:
 
 
 def traits(tile: TileConfig) -> tuple[str, ...]:
-    """Return the traits of a schedule that are keys of `CUT_ROWS_TRAITS`."""
-    boxes = ceil_div(tile.row_bytes, ROW_BYTES)
-    found = f"cluster {tile.cluster_m}x{tile.cluster_n}", f"split {tile.split_k}", f"boxes {boxes}"
+    """Return the traits of a schedule that are keys of `CUT_ROWS_TRAITS`. Clusters on up to half of the SMs have traits
+    of their own, as other parts of a CTA bound it there."""
+    boxes, few = ceil_div(tile.row_bytes, ROW_BYTES), ", few SMs" * (2 * tile.ctas <= tile.gpu.sm_count)
+    found = f"cluster {tile.cluster_m}x{tile.cluster_n}{few}", f"split {tile.split_k}", f"boxes {boxes}"
     return *found, f"warpgroups {tile.consumers}"
 
 
@@ -346,11 +347,11 @@ def _last_steps(tile: TileConfig) -> tuple[int, int]:
 def _zeros(tile: TileConfig) -> float:
     """Return the cycles by which rows beyond A and B, filled with zeros, delay the loads of a k-tile.
 
-    Only a tile larger than its matrix loads such rows in each k-tile. `_rows_outside` counts the rows of the last
-    tiles.
+    Only a tile larger than its matrix loads such rows in each k-tile. A cluster shares them by multicast.
+    `_rows_outside` counts the rows of the last tiles.
     """
     problem, boxes = tile.problem, ceil_div(tile.row_bytes, ROW_BYTES)
-    rows = max(0, tile.block_m - problem.m) + max(0, tile.block_n - problem.n)
+    rows = max(0, tile.block_m - problem.m) / tile.cluster_n + max(0, tile.block_n - problem.n) / tile.cluster_m
     return FIT.zero_row_cycles * boxes * rows if "tma" in tile.features else 0
 
 
@@ -380,11 +381,19 @@ def _cut_rows(tile: TileConfig) -> float:
     CTA and cost nothing."""
     if "tma" not in tile.features:
         return 0
-    figures, problem, few_sms = nearest_figures(tile.gpu), tile.problem, tile.ctas <= tile.gpu.sm_count / 2
+    figures, problem = nearest_figures(tile.gpu), tile.problem
+    few_sms = _has_own_paths(tile, figures)
     a, b = (
         figures.cut_row_cycles(each * problem.element_bits // 8, few_sms) for each in (problem.a_line, problem.b_line)
     )
     return (tile.cta_m / tile.cluster_n * a + tile.cta_n / tile.cluster_m * b) * ceil_div(tile.row_bytes, ROW_BYTES)
+
+
+def _has_own_paths(tile: TileConfig, figures: TimeFigures) -> bool:
+    """Return True if no two CTAs share a path to the L2: they take at most half of the SMs that clusters of their size
+    can use."""
+    size = tile.cluster_ctas
+    return 2 * tile.ctas <= size * figures.clusters_at_once(tile.gpu.sm_count, size)
 
 
 def _chain(tile: TileConfig, supply: Supply, products: float) -> float:

@@ -20,6 +20,7 @@ from blackwell_matmul.scheduling import space
 from blackwell_matmul.scheduling.cost_model import (
     SHALLOW_STAGES,
     _cut_rows,
+    _zeros,
     ctas_beside,
     least_cycles,
     predicted_cycles,
@@ -401,21 +402,48 @@ def test_what_begins_within_lines_is_a_tensors_rows() -> None:
     assert list(cut.values()) == [0, 128 * figures.rows_by_16_cycles, 0, 128 * figures.rows_by_16_cycles]
 
 
+THIN = {"block_m": 64, "block_n": 80, "block_k": 64, "e_block_n": 80, "stages": 12, "consumers": 1, "swap_ab": 0}
+
+
+@pytest.mark.parametrize(("cluster_n", "most"), [(1, 66), (2, 66), (4, 60)])
+def test_ctas_have_paths_to_the_l2_of_their_own_on_half_of_the_sms_that_their_clusters_can_use(
+    cluster_n: int, most: int
+) -> None:
+    """Clusters of four can use 120 of 132."""
+    few, more = (
+        h200("hopper", (64, 80 * ctas, 5000), **THIN, cluster_n=cluster_n) for ctas in (most, most + cluster_n)
+    )
+    assert _cut_rows(few) == pytest.approx(_cut_rows(more) * (figures_of("H200").rows_few_sms or 0))
+
+
+def test_a_cluster_shares_rows_of_zeros() -> None:
+    alone, four = (_zeros(h200("hopper", (24, 4800, 5000), **THIN, cluster_n=each)) for each in (1, 4))
+    assert alone == 4 * four > 0
+
+
+@pytest.mark.parametrize(("sizes", "swap_ab"), [((5000, 64, 5000), 1), ((64, 5000, 5000), 0)])
+def test_thin_products_whose_rows_begin_within_lines_come_in_pairs(sizes: tuple[int, int, int], swap_ab: int) -> None:
+    """On an H200 in 17.6 and 17.8 us; what was chosen before took 18.5 and 19.9."""
+    chosen = choose(rung("hopper"), Problem(*sizes), GPUS["H200"])
+    assert (chosen.block_n, chosen.cluster_m, chosen.cluster_n, chosen.split_k) == (80, 1, 2, 1)
+    assert chosen.swap_ab == swap_ab
+
+
 @pytest.mark.parametrize(
     ("file", "step", "most", "worst"),
     [
         (CHOSEN, 4, 1.011, 1.06),
-        (RECTANGLES, 1, 1.017, 1.19),
-        (CLUSTERS, 2, 1.032, 1.26),
-        (CUT_ROWS, 4, 1.018, 1.24),
+        (RECTANGLES, 1, 1.016, 1.19),
+        (CLUSTERS, 2, 1.029, 1.26),
+        (CUT_ROWS, 4, 1.014, 1.24),
     ],
 )
 def test_what_is_preferred_is_nearly_the_fastest_of_what_was_measured(
     file: Path, step: int, most: float, worst: float
 ) -> None:
     """Of the schedules that were measured beside it: on an H200 193 problems, 1.1 % longer in the geometric mean; on an
-    H100 297, of which 126 have rows that begin within lines, with all clusters and three warpgroups, 1.6 %; on an H200
-    70 for which clusters were chosen, or that were slow, 3.1 %, and 260 whose rows begin within lines, 1.7 %."""
+    H100 297, of which 126 have rows that begin within lines, with all clusters and three warpgroups, 1.5 %; on an H200
+    70 for which clusters were chosen, or that were slow, 2.7 %, and 260 whose rows begin within lines, 1.2 %."""
     lost, gpu = [], GPUS[file.name.split("_")[0].upper()]
     for text, times in list(json.loads(file.read_text(encoding="utf-8"))["us"].items())[::step]:
         tiles = {_completed(name): us for name, us in times.items() if name != "cublas"}

@@ -30,4 +30,4 @@ def test_a_constant_has_the_type_of_its_field() -> None:
     """A whole number where the cost model counts: an exponent of 4.0 would round otherwise than one of 4."""
     whole = {field.name for field in dataclasses.fields(FIT) if field.type == "int"}
     assert {name for name in whole if type(getattr(FIT, name)) is not int} == set()
-    assert type(FIT.norm) is int and len(CUT_ROWS_TRAITS) == 12
+    assert type(FIT.norm) is int and len(CUT_ROWS_TRAITS) == 20

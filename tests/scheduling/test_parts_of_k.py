@@ -37,6 +37,8 @@ def test_few_tiles_with_a_long_k_are_divided(size, b_major):
         (1000, 1000, 1000),
         (4096, 64, 64),
         (768, 768, 4096),
+        (5000, 64, 5000),
+        (64, 5000, 5000),
     ],
 )
 def test_others_are_not(size):
@@ -54,6 +56,6 @@ def test_rows_of_sums_are_written_by_tma():
 
 def test_tiles_of_one_column_share_b():
     """Where a third of the loaded rows would be those of B."""
-    found = best_division(Problem(5000, 64, 5000, "bf16"), H200, HOPPER)
-    assert (found.parts, found.schedule.cluster_m, found.schedule.cluster_n) == (3, 4, 1)
-    assert divided(Problem(5000, 64, 5000, "bf16"), 3).parts_of_k == 3
+    found = best_division(Problem(2500, 64, 10000, "bf16"), H200, HOPPER)
+    assert (found.parts, found.schedule.cluster_m, found.schedule.cluster_n) == (6, 4, 1)
+    assert divided(Problem(2500, 64, 10000, "bf16"), 6).parts_of_k == 6

@@ -37,3 +37,20 @@ class Numbered(Script):
             number = self.atomic.inc(counter, last=count + ctas - 1 + self.last).item()
             r_cta = self.register_tensor(dtype=int32, shape=[1], init=lambda _: self.blockIdx.x + 1)
             self.store_global(g_taken, r_cta, offsets=[number])
+
+
+class NumberedByCaller(Script):
+    """As `Numbered`, with a counter of the caller."""
+
+    target = "sm_90a"
+    atomic = Atomics()
+
+    def __call__(self, ctas: int32, count: int32, taken: void_p, counter: ~int32):
+        self.attrs.blocks = [ctas]
+        self.attrs.warps = 1
+        g_taken = self.global_view(taken, dtype=int32, shape=[count])
+        number: int32 = 0
+        while number < count:
+            number = self.atomic.inc(counter, last=count + ctas - 1).item()
+            r_cta = self.register_tensor(dtype=int32, shape=[1], init=lambda _: self.blockIdx.x + 1)
+            self.store_global(g_taken, r_cta, offsets=[number])

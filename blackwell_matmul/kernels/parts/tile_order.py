@@ -15,7 +15,7 @@ from blackwell_matmul.lang import Atomics
 
 
 class FixedOrder(tilus.Class):
-    """A list of tiles for each team of `ctas` CTAs: its first tile, and every following one that is `teams` further."""
+    """A list of tiles for each team of `ctas` CTAs: one tile of each round, in which all teams compute a tile."""
 
     def __init__(self, ctas: int):
         self.ctas = ctas
@@ -37,8 +37,8 @@ class TileQueue(FixedOrder):
     """A queue of the tiles after the first ones: whichever team asks first computes the next tile.
 
     One warp of each CTA calls `ask`; `readers` other groups of threads loop over the tiles, as with `FixedOrder`. The
-    first CTA of a team takes numbers from a counter in global memory and passes them to the others. It takes one when
-    all have begun a tile, so that the number is there before the next tile begins.
+    first CTA of a team takes numbers from a counter in global memory and passes them to the others. It takes the next
+    number as soon as all readers have read the one before, a whole tile ahead.
     """
 
     atomic = Atomics()

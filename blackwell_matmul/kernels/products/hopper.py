@@ -119,7 +119,7 @@ class HopperMatmul(EpilogueScript):
         if "queue" not in knobs:
             return problem, of_call
         queue = knobs.pop("queue")
-        if not (same(queue, 0) or same(queue, 1)):
+        if isinstance(queue, bool) or not (same(queue, 0) or same(queue, 1)):
             raise InputError(f"queue is {shown(queue)}; it must be 0, or 1 for tiles as they come.")
         return problem, {**of_call, "queue": queue}
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from blackwell_matmul.base.errors import InputError
-from blackwell_matmul.base.validation import accepts, shown
+from blackwell_matmul.base.validation import accepts, number, shown
 from blackwell_matmul.compiler.bundle import Bundle
 from blackwell_matmul.emulator.arguments import parameter_bytes, plan_value, planned_bytes
 from blackwell_matmul.emulator.emulation_listener import EmulationListener
@@ -155,7 +155,7 @@ def entry_of(module: Module, name: str | None) -> Entry:
 
 
 def _is_whole(value: object) -> bool:
-    return isinstance(value, (int, np.integer))
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def _whole(name: str, value: Any) -> int:
@@ -171,7 +171,7 @@ def _limit(limit: Any) -> Limit:
         raise InputError(f"limit is {shown(limit)}; it takes a Limit(steps=, seconds=, bytes=).")
     for name in ("steps", "seconds", "bytes"):
         value = getattr(found, name)
-        if value is not None and not (isinstance(value, (int, float, np.number)) and value > 0):
+        if value is not None and not (number(value) or 0) > 0:
             raise InputError(f"limit has {name} of {shown(value)}; it takes a positive number, or None for none.")
     return found
 

@@ -211,6 +211,9 @@ def test_launches_that_do_not_fit() -> None:
     )
     refused("-8 bytes of shared memory", shared_bytes=-8)
     refused("shared_bytes is '8'", shared_bytes="8")
+    rules = {"seed": "a whole number", "shared_bytes": "a whole number", "grid": "one to", "block": "one to"}
+    for name, rule in rules.items():
+        refused(f"{name} is True; it takes {rule}", **{name: True})
     refused("k is compiled for 64 threads and not for 32", ADD.replace(")\n{", ")\n.reqntid 64\n{"))
     refused("k is compiled for 16 threads and not for 32", ADD.replace(")\n{", ")\n.maxntid 16\n{"))
     refused("order is 'soon'; there are late, eager", order="soon")

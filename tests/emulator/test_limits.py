@@ -97,6 +97,7 @@ def test_a_loop_with_effects_ends_at_a_limit(loop: str) -> None:
         ({"body": ".local .b8 l[1000];", "block": 64, "limit": Limit(bytes=64_000)}, "the variables need 64,512 bytes"),
         ({"limit": 5}, "limit is 5; it takes a Limit(steps=, seconds=, bytes=)"),
         ({"limit": Limit(steps=-1)}, "limit has steps of -1; it takes a positive number, or None for none"),
+        ({"limit": Limit(seconds=True)}, "limit has seconds of True; it takes a positive number, or None for none"),
         ({"unwritten": "x"}, "unwritten is 'x'; there are stop and note"),
     ],
 )

@@ -61,10 +61,10 @@ def known_executor(name: str) -> str:
     return known(name)
 
 
-def known_timed_gpu(name: str) -> str:
+def known_timed_gpu(name: str, option: str = "gpu") -> str:
     from blackwell_matmul.hardware.gpu_figures import timed_gpu
 
-    return timed_gpu(name)
+    return timed_gpu(name, option)
 
 
 def flag(name: str, text: str) -> Any:
@@ -87,7 +87,9 @@ TARGET_TEXT = "The GPU as the compiler calls it, such as sm_100a; in place of --
 TimedGpu = Annotated[
     str | None, word("NAME", "The GPU by name, such as B200.", "--gpu", default=KERNEL_GPU, check=known_timed_gpu)
 ]
-TimedTarget = Annotated[str | None, word("GPU", TARGET_TEXT, "--target", check=known_timed_gpu)]
+TimedTarget = Annotated[
+    str | None, word("GPU", TARGET_TEXT, "--target", check=lambda name: known_timed_gpu(name, "target"))
+]
 Size = Annotated[
     tuple[str, str, str] | None,
     word("M N K", "C[M, N] = A[M, K] @ B[N, K].T, in elements.", default="1024 1024 1024"),

@@ -51,7 +51,7 @@ def schedules(
     - `blackwell-matmul schedules v1 --size 512 512 100 --json`
     """
     named_gpu = options.one_gpu(gpu, target)
-    asked = None if named_gpu is None else gpu_named(named_gpu)
+    asked = None if named_gpu is None else gpu_named(named_gpu, "gpu" if target is None else "target")
     problem = options.problem_of(rung, options.sizes_of(size), dtype, form.form, form.batches)
     with redirect_stdout(sys.stderr):  # a user's file may print when it is imported
         from blackwell_matmul.harness import listing

@@ -243,8 +243,9 @@ MISSING: Mapping[str, str] = MappingProxyType(
 """Reason why a GPU has no `TimeFigures`, by name: the figure that was found nowhere."""
 
 
-def figures_of(gpu: object) -> TimeFigures:
-    """Return the figures of the GPU with this name; raise InputError, with the names that work, for other names."""
+def figures_of(gpu: object, argument: str = "gpu") -> TimeFigures:
+    """Return the figures of the GPU with this name; raise InputError, with the argument and the names that work, for
+    other names."""
     name = (plain_text(gpu) or "").casefold()
     for known in TIME_FIGURES:
         if known.casefold() == name:
@@ -253,18 +254,16 @@ def figures_of(gpu: object) -> TimeFigures:
         if other.casefold() == name:
             what = f"times on a {other} cannot be predicted, as nobody has published {missing}"
             raise InputError(f"{what}; there are figures of {', '.join(TIME_FIGURES)}.")
-    raise InputError(f"gpu is {shown(gpu)}; time can be predicted for {', '.join(TIME_FIGURES)}.")
+    raise InputError(f"{argument} is {shown(gpu)}; time can be predicted for {', '.join(TIME_FIGURES)}.")
 
 
-def timed_gpu(text: object) -> str:
+def timed_gpu(text: object, argument: str = "target") -> str:
     """Return the name of a GPU with figures.
 
-    text: a name, or a target such as "sm_90a", for the first GPU of `TIME_FIGURES` with this target. Raises InputError
-    if no figures exist.
+    text: a name, or a target such as "sm_90a", for the first GPU of `TIME_FIGURES` with this target. Raises InputError,
+    which names the argument, if no figures exist.
     """
     of_target = [name for name in TIME_FIGURES if GPUS[name].arch == plain_text(text)]
-    if not of_target and (plain_text(text) or "").startswith("sm_"):
-        raise InputError(f"target is {shown(text)}; time can be predicted for {', '.join(TIME_FIGURES)}.")
     found = of_target[0] if of_target else text
-    figures_of(found)
+    figures_of(found, argument)
     return str(found)

@@ -188,13 +188,14 @@ WITH_TCGEN05 = ("sm_100", "sm_103", "sm_110")
 """Prefixes of the targets for which PTX has tcgen05 (P)."""
 
 
-def gpu_named(text: str) -> Gpu:
-    """Return a GPU by name, such as "H200", or by target; raise InputError for any other text."""
+def gpu_named(text: object, argument: str = "target") -> Gpu:
+    """Return a GPU by name, such as "H200", or by target; raise InputError, which names the argument, for any other
+    value."""
     found = by_name(text) or _OF_TARGET.get(plain_text(text) or "")
     if found is None:
         names, targets, arch = ", ".join(GPUS), ", ".join(_OF_TARGET), target_of(text)
         known = f" ({arch}), of which only the target is known here" if arch else ""
-        raise InputError(f"target is {shown(text)}{known}; it must be a GPU ({names}) or a target ({targets}).")
+        raise InputError(f"{argument} is {shown(text)}{known}; it must be a GPU ({names}) or a target ({targets}).")
     return found
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.one_line import OneLine, spelled_out
-from blackwell_matmul.base.validation import counted, plain_text, shown
+from blackwell_matmul.base.validation import counted
 from blackwell_matmul.frontend import target_for
-from blackwell_matmul.hardware.gpus import GPUS, Gpu, by_name, gpu_for_target
+from blackwell_matmul.hardware.gpus import Gpu, gpu_named
 from blackwell_matmul.harness.calls.kernel_call import FormOf, KernelCall, Target, resolve
 from blackwell_matmul.harness.calls.user_kernel import DEFAULT_SIZE, Pins, UserKernel, find
 from blackwell_matmul.problem.problem import Problem, Schedule
@@ -167,7 +167,8 @@ def schedules(
     script_cls = _script_cls(find(kernel))
     call = resolve(kernel, (m, n, k, *tensors), dtype, schedule, form, target=target, gpu=gpu)
     problem, pins = _problem(call), _pins(call)
-    found = _gpu(call.target) or gpu_for_target(target_for(script_cls))
+    named = target_for(script_cls) if call.target is None else call.target
+    found = named if isinstance(named, Gpu) else gpu_named(named, call.gpu_argument)
     rows = tuple(_row(each, problem, found) for each in space.matching(script_cls, pins))
     chosen = space.choose(script_cls, problem, found, pins) if any(row.ok for row in rows) else None
     return ScheduleList(script_cls.__name__, problem, found, rows, chosen)
@@ -202,13 +203,3 @@ def _problem(call: KernelCall) -> Problem:
 def _pins(call: KernelCall) -> dict[str, object]:
     """Return the knob values that the kernel or the call pins."""
     return {name: value for name, value in call.all_pins.items() if name != "form"}
-
-
-def _gpu(target: Target) -> Gpu | None:
-    if target is None or isinstance(target, Gpu):
-        return target
-    if known := by_name(target):
-        return known
-    if (plain_text(target) or "").startswith("sm_"):
-        return gpu_for_target(target)
-    raise InputError(f"gpu is {shown(target)}; the GPUs are {', '.join(GPUS)}.")

@@ -114,7 +114,7 @@ def _timed_gpu(call: KernelCall) -> str:
     named = call.target
     if isinstance(named, Gpu):
         named = (board(named) or named).name
-    return timed_gpu(target_for(call.kernel.script_cls) if named is None else named)
+    return timed_gpu(target_for(call.kernel.script_cls) if named is None else named, call.gpu_argument)
 
 
 class Chosen(NamedTuple):

@@ -162,7 +162,7 @@ def test_json_is_one_object_on_one_line(command, simulator):
         ),
         (["run", "/tmp"], "g1, blackwell, hopper, few, gemv; a script of your own is given as my_kernel.py:MyScript."),
         (["run", "none.py:X"], "cannot read 'none.py': there is no such file."),
-        (["schedules", "v1", "--gpu", "B100"], "target is 'B100'; it must be a GPU (B200, GB200, B300"),
+        (["schedules", "v1", "--gpu", "B100"], "gpu is 'B100'; it must be a GPU (B200, GB200, B300"),
         (["schedules", "v1", "--target", "sm_1"], "target is 'sm_1'; it must be a GPU (B200, "),
         (["schedules", "v1", "--target", "sm_100a", "--gpu", "B200"], "give one of the two."),
         (["schedules", "v1", "--size", "1", "x", "1"], "n of --size is 'x'; it must be an integer."),

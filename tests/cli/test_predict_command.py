@@ -45,6 +45,8 @@ def test_json_says_that_it_is_predicted(capsys):
         (["v9"], "the rungs are v0"),
         (["v2", "--size", "0", "1", "1"], "m"),
         (["h5", "--gpu", "B200"], "no wgmma instructions; H100 and H200 have them"),
+        (["v2", "--target", "3"], "target is '3'; time can be predicted for B200, B300"),
+        (["v2", "--gpu", "sm_80"], "gpu is 'sm_80'; time can be predicted for B200, B300"),
         (["v2", "--target", "sm_80"], "target is 'sm_80'; time can be predicted for B200, B300"),
         (["v2", "--target", "sm_100a", "--gpu", "B200"], "--gpu and --target name the same thing"),
     ],

@@ -8,7 +8,7 @@ import tilus
 from tilus import bfloat16, float32, int32, void_p
 from tilus.utils import cdiv
 
-from blackwell_matmul import predict
+from blackwell_matmul import InputError, predict, schedules, trace
 from blackwell_matmul.scheduling.neighbours import knobs_beside
 
 PUBLISHED = Path(__file__).parents[2] / "bench" / "public_ladder_kernels.py"
@@ -77,3 +77,11 @@ def test_a_value_with_which_the_kernel_is_wrong_is_not_told():
     whole, half = (predict(Fixed, *SIZE, dtype="bf16", schedule={"block_n": each}, target="B200") for each in (128, 64))
     assert half.time_us < 0.9 * whole.time_us
     assert not any("block_n" in each for each in whole.explanation), whole.explanation
+
+
+@pytest.mark.parametrize("argument", ["target", "gpu"])
+@pytest.mark.parametrize("function", [predict, trace, schedules])
+@pytest.mark.parametrize("value", [3, "B1000", "sm_80"])
+def test_a_gpu_that_is_none_is_refused_by_the_name_of_its_argument(function, argument, value):
+    with pytest.raises(InputError, match=rf"^{argument} is {value!r}; .*\bB200, .*H200"):
+        function("v1", 8, 8, 8, **{argument: value})

@@ -41,7 +41,7 @@ class KernelCall:
     script: a class, or a kernel with pins. pins: further arguments of `__init__`. seed: seed of generated arguments;
     None: tensors without values, if nothing runs. form: the given form, or the kernel's. problem: problem of a matmul;
     None for other calls. given: all arguments; None: arguments are generated. size, dtype: given size and type, for
-    `example_args`.
+    `example_args`. gpu_argument: argument that named the target, for messages.
     """
 
     kernel: UserKernel
@@ -54,6 +54,7 @@ class KernelCall:
     given: tuple[Any, ...] | None = None
     size: tuple[int, int, int] | None = None
     dtype: str | None = None
+    gpu_argument: str = "target"
 
     @cached_property
     def arguments(self) -> tuple[Any, ...]:
@@ -143,7 +144,8 @@ def resolve(
         asked["form"] != PLAIN and own_pins(script).get("form") is None and not found.takes_scales
     ):  # tensors do not determine the form
         pins = {**pins, "form": asked["form"]}
-    return KernelCall(found, script, pins, gpu if target is None else target, seed, **asked)
+    named, argument = (target, "target") if gpu is None else (gpu, "gpu")
+    return KernelCall(found, script, pins, named, seed, gpu_argument=argument, **asked)
 
 
 def _without_end(given: Sequence[Any]) -> tuple[Any, ...]:

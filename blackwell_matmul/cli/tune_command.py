@@ -18,6 +18,7 @@ from blackwell_matmul.cli.views.tune_view import ranking_lines, tuning_lines
 from blackwell_matmul.hardware import detect
 from blackwell_matmul.harness.bench import TASKS
 from blackwell_matmul.jobs import fork_server
+from blackwell_matmul.jobs.row_file import usable
 from blackwell_matmul.problem.problem import Problem
 
 GPUS_TEXT = "The GPUs that measure, as torch numbers them, if there are 8 candidates for each."
@@ -51,7 +52,8 @@ EXECUTOR_TEXT = "Who predicts: processes:4, dask, dask:ADDRESS or package.module
 Executor = Annotated[
     str | None, word("EXECUTOR", EXECUTOR_TEXT, "--executor", default="a process a core", check=known_executor)
 ]
-Rows = Annotated[str, word("FILE", "Keep what is predicted; several runs may share it.")]
+ROWS_TEXT = "Keep what is predicted; several runs may share it."
+Rows = Annotated[str, word("FILE", ROWS_TEXT, "--rows", check=lambda name: name and str(usable(name)))]
 Limit = Annotated[str, word("SECONDS", "The longest that a candidate may be silent.")]
 
 

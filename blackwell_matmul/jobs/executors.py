@@ -19,7 +19,7 @@ from typing import Any
 
 from blackwell_matmul.base.errors import InputError, UnsupportedError
 from blackwell_matmul.base.interrupts import Pool, held
-from blackwell_matmul.base.validation import shown
+from blackwell_matmul.base.validation import plain_text, shown
 
 PROCESSES = "processes"
 EXECUTOR_NAMES = "processes, processes:4, dask, dask:tcp://HOST:8786, or package.module:EXECUTOR"
@@ -46,7 +46,7 @@ OpenExecutor = Callable[[], AbstractContextManager[ExecutorPool]]
 def open_executor(spec: str) -> AbstractContextManager[ExecutorPool]:
     """Return the named executor as a context manager. Raise InputError or UnsupportedError at once for a wrong name or
     a missing package."""
-    kind, colon, detail = spec.partition(":")
+    kind, colon, detail = (plain_text(spec) or "").partition(":")
     if kind == PROCESSES and bool(colon) == bool(detail):
         return _processes(_count(spec, detail) if colon else os.cpu_count() or 1)
     if kind == "dask" and bool(colon) == bool(detail):

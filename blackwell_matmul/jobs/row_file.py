@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from filelock import FileLock, Timeout
@@ -18,7 +19,7 @@ from filelock import FileLock, Timeout
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.files import write_whole
 from blackwell_matmul.base.records import content_of, open_regular, parsed
-from blackwell_matmul.base.validation import said
+from blackwell_matmul.base.validation import said, shown
 
 Row = dict[str, Any]
 DIED = "died"
@@ -67,15 +68,40 @@ class Rows:
         self._rows[self.name_of(row)] = row
 
 
+def usable(rows: object) -> Path:
+    """Return the path of a file of rows; raise InputError unless rows can be kept there. The file is not made."""
+    if not isinstance(rows, (str, os.PathLike)):
+        raise InputError(f"rows is {shown(rows)}; it must be the path of a file, or None.")
+    path = Path(rows)
+    with _told(path):
+        if not path.parent.is_dir():
+            raise InputError(f"cannot keep rows in {path}: {path.parent} is no folder; choose another file.")
+        with TemporaryFile(dir=path.parent), suppress(FileNotFoundError):
+            os.close(open_regular(path, os.O_RDWR))
+    return path
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Turn errors of the disk or the lock into InputError."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Timeout as error:
+        held = f"another run has held {path}.lock for {LOCK_S:.0f} s"
+        raise InputError(f"{held}; end that run if it is stopped, or choose another file.") from error
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or said(error)
+        raise InputError(f"cannot keep rows in {path}: {why}; choose another file.") from error
+
+
 class RowFile(Rows):
     """Rows that are stored in a file."""
 
     def __init__(self, path: Path, fields: Iterable[str]) -> None:
         super().__init__(fields)
-        self.path = path
-        with self._told():
-            if not path.parent.is_dir():
-                raise InputError(f"cannot keep rows in {path}: {path.parent} is no folder; choose another file.")
+        self.path = usable(path)
         self._lock = FileLock(f"{path}.lock", LOCK_S)
         self._read_bytes, self._tail = 0, b""
         self.read()
@@ -107,24 +133,10 @@ class RowFile(Rows):
             write_whole(self.path, b"".join(map(_line, sorted(self, key=order))))
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Turn errors of the disk or the lock into InputError."""
-        try:
-            yield
-        except InputError:
-            raise
-        except Timeout as error:
-            held = f"another run has held {self.path}.lock for {LOCK_S:.0f} s"
-            raise InputError(f"{held}; end that run if it is stopped, or choose another file.") from error
-        except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or said(error)
-            raise InputError(f"cannot keep rows in {self.path}: {why}; choose another file.") from error
-
-    @contextmanager
     def _opened(self) -> Iterator[Any]:
         """Lock and open the file, read new rows, and yield the file, positioned at its end."""
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
-        with self._told(), self._lock, open(open_regular(self.path, flags), "a+b") as file:
+        with _told(self.path), self._lock, open(open_regular(self.path, flags), "a+b") as file:
             if not self._goes_on(file):
                 self._rows, self._read_bytes, self._tail = {}, 0, b""
             file.seek(self._read_bytes)

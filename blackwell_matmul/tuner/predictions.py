@@ -18,8 +18,8 @@ from blackwell_matmul.hardware.gpus import Gpu
 from blackwell_matmul.harness.bench import TASKS
 from blackwell_matmul.harness.calls.user_kernel import UserKernel
 from blackwell_matmul.harness.predicting import predict
-from blackwell_matmul.jobs.executors import PROCESSES, ExecutorPool
-from blackwell_matmul.jobs.row_file import Row
+from blackwell_matmul.jobs.executors import PROCESSES, ExecutorPool, known
+from blackwell_matmul.jobs.row_file import Row, usable
 from blackwell_matmul.jobs.running_trials import Job, run
 from blackwell_matmul.jobs.worker import worker_pool
 from blackwell_matmul.problem.problem import Problem
@@ -36,6 +36,12 @@ class Predictors:
 
     executor: str = ""
     rows: Path | None = None
+
+    @classmethod
+    def checked(cls, executor: str, rows: Path | None) -> Predictors:
+        """Return predictors that can begin; raise InputError or UnsupportedError for an unknown executor or a file that
+        cannot keep rows. Nothing is started or written."""
+        return cls(executor and known(executor), None if rows is None else usable(rows))
 
 
 @dataclass(frozen=True)

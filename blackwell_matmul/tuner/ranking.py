@@ -13,8 +13,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.validation import accepts, shown
 from blackwell_matmul.hardware.gpu_figures import TIME_FIGURES, figures_of
 from blackwell_matmul.hardware.gpus import Gpu, gpu_named
+from blackwell_matmul.harness.bench.request import require_within
 from blackwell_matmul.harness.calls.user_kernel import UserKernel, find
 from blackwell_matmul.jobs.row_file import DIED, Row
 from blackwell_matmul.problem.problem import Problem
@@ -71,14 +74,25 @@ def rank(
     most: number of predictions. executor: as for `jobs.executors.open_executor`; "": a child process for each core.
     rows: file of predictions, which runs may share.
 
-    Raises InputError for a GPU without figures, and for a kernel that is unknown or cannot run.
+    Raises InputError for a GPU without figures, for a kernel that is unknown or cannot run, and for a file that cannot
+    keep rows.
     """
     figures_of(gpu)
+    require_within("most", most, 0, 100_000, whole=True)
+    tell, by = checked(problem, progress, executor, rows)
     kernel, device, start = find(rung), gpu_named(gpu), time.monotonic()
     found = candidates(kernel, problem, device)
-    tell, by = progress or (lambda what: None), Predictors(executor, rows)
     ranked = ordered(kernel, problem, device, found, most, math.inf, tell, by)
     return Ranking(kernel.name, problem, device.name, ranked, found.refused, time.monotonic() - start)
+
+
+def checked(problem: Problem, progress: Tell | None, executor: str, rows: Path | None) -> tuple[Tell, Predictors]:
+    """Return the function that gets messages, and the predictors; raise InputError for arguments that do not fit."""
+    if not isinstance(problem, Problem):
+        raise InputError(f"problem is {shown(problem)}; it must be a Problem.")
+    if progress is not None and not accepts(progress, 1):
+        raise InputError(f"progress is {shown(progress)}; it must be a function of a text, or None.")
+    return progress or (lambda what: None), Predictors.checked(executor, rows)
 
 
 def ordered(

@@ -34,8 +34,7 @@ from blackwell_matmul.problem.problem import Problem
 from blackwell_matmul.runtime import winners
 from blackwell_matmul.tuner.candidates import Candidates, Pins, candidates, spelled
 from blackwell_matmul.tuner.gpu_workers import gpu_workers
-from blackwell_matmul.tuner.predictions import Predictors
-from blackwell_matmul.tuner.ranking import MOST_PREDICTIONS, Ranked, first, ordered
+from blackwell_matmul.tuner.ranking import MOST_PREDICTIONS, Ranked, checked, first, ordered
 from blackwell_matmul.tuner.several_gpus import Measured, SeveralGpus, useful_gpus
 
 BUDGET_S = 120.0
@@ -132,22 +131,23 @@ def tune(
     total time. limit_s: maximum seconds between reports of a candidate. executor, rows: as for `rank`. gpus: indices of
     measuring GPUs; None is all of the first one's kind, and fewer if each would have fewer than LEAST_SHARE candidates.
 
-    Raises InputError for an unknown kernel, a kernel that cannot run, or unknown GPUs. Raises UnsupportedError without
-    a GPU. Warns of a lost GPU.
+    Raises InputError for an unknown kernel, a kernel that cannot run, a file that cannot keep rows, or unknown GPUs.
+    Raises UnsupportedError without a GPU. Warns of a lost GPU.
     """
     require_within("budget", budget_s, 1, 86_400)
-    require_within("top", TOP if top is None else top, 1, 100_000)
-    require_within("predict", MOST_PREDICTIONS if predict is None else predict, 0, 100_000)
+    require_within("top", TOP if top is None else top, 1, 100_000, whole=True)
+    require_within("predict", MOST_PREDICTIONS if predict is None else predict, 0, 100_000, whole=True)
     require_within("limit", limit_s, 1, 86_400)
+    tell, by = checked(problem, progress, executor, rows)
     kernel, measuring = find(rung), measuring_gpus(gpus)
-    gpu, start, tell = bench_machine.gpu_at_hand(measuring[0].index), time.monotonic(), progress or (lambda what: None)
+    gpu, start = bench_machine.gpu_at_hand(measuring[0].index), time.monotonic()
     with ExitStack() as stack:
         stack.enter_context(keeping(lambda: "no winner is kept"))
         stack.callback(fork_server.stop_all)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         compilers = stack.enter_context(worker_pool(top or TOP, limit_s, TASKS))  # the workers import meanwhile
         found = candidates(kernel, problem, gpu)
-        until_s, by = start + PREDICT_SHARE * budget_s, Predictors(executor, rows)
+        until_s = start + PREDICT_SHARE * budget_s
         fitted = gpu.arch == FITTED_ARCH and kernel.is_of_the_space
         most = (0 if fitted else MOST_PREDICTIONS) if predict is None else predict
         ranked = ordered(kernel, problem, gpu, found, most, until_s, tell, by)

@@ -29,7 +29,7 @@ from blackwell_matmul.jobs import fork_server, worker, worker_main
 from blackwell_matmul.jobs.worker import TaskOutcome
 from blackwell_matmul.problem.problem import Problem
 from blackwell_matmul.runtime import winners as kept_winners
-from blackwell_matmul.tuner import rank, several_gpus, stored, tune, tuning
+from blackwell_matmul.tuner import rank, ranking, several_gpus, stored, tune, tuning
 from blackwell_matmul.tuner.candidates import spelled
 from blackwell_matmul.tuner.predictions import PredictionTrial
 from blackwell_matmul.tuner.tuned import winners
@@ -182,10 +182,34 @@ def test_a_block_scaled_rung_is_measured_with_its_scales(monkeypatch):
     assert stored("s2", problem, GPUS["B200"]) == dict(found.winner.schedule)
 
 
-@pytest.mark.parametrize("option", [{"budget_s": 0}, {"budget_s": "x"}, {"top": 0}, {"limit_s": None}])
-def test_options_that_are_none(option):
-    with pytest.raises(InputError, match=r"(budget|top|limit) is .*; it must be from 1 to"):
-        tune(FAULTY, PROBLEM, **option)
+@pytest.mark.parametrize(
+    ("option", "rule"),
+    [
+        ({"budget_s": 0}, "budget is 0; it must be from 1 to"),
+        ({"budget_s": "x"}, "budget is 'x'; it must be from 1 to"),
+        ({"limit_s": None}, "limit is None; it must be from 1 to"),
+        ({"top": 0}, "top is 0; it must be an integer from 1 to"),
+        ({"predict": 1.5}, "predict is 1.5; it must be an integer from 0 to"),
+        ({"progress": 3}, "progress is 3; it must be a function of a text, or None"),
+        ({"executor": 3}, "executor is 3; it must be processes, "),
+        ({"rows": 3}, "rows is 3; it must be the path of a file, or None"),
+        ({"rows": "absent/x"}, "cannot keep rows in absent/x: absent is no folder"),
+        ({"rows": "/"}, "cannot keep rows in /: Is a directory"),
+    ],
+)
+def test_options_are_refused_before_anything_is_started(option, rule, monkeypatch):
+    for module, name in ((tuning, "worker_pool"), (ranking, "predictions"), (ranking, "candidates")):
+        monkeypatch.setattr(module, name, None)
+    told = []
+    with pytest.raises(InputError, match=f"^{rule}"):
+        tune(FAULTY, PROBLEM, **{"progress": told.append, **option})
+    if option.keys() & {"predict", "progress", "executor", "rows"}:
+        option = {"most" if name == "predict" else name: value for name, value in option.items()}
+        with pytest.raises(InputError, match=f"^{rule.replace('predict', 'most')}"):
+            rank("v1", PROBLEM, "B200", **{"progress": told.append, **option})
+    with pytest.raises(InputError, match=r"^problem is \(33, 40, 24\); it must be a Problem\.$"):
+        rank("v1", (33, 40, 24), "B200")
+    assert told == []
 
 
 def test_bench_takes_winners_as_contenders_of_their_own_problem():
@@ -368,6 +392,8 @@ def test_without_a_gpu_nothing_slow_is_loaded():
     ("argv", "words"),
     [
         (["v9"], "rung is 'v9'"),
+        (["v1", "--gpu", "B200", "--rows", "absent/x"], "cannot keep rows in absent/x: absent is no folder;"),
+        (["v1", "--gpu", "B200", "--rows", "/"], "cannot keep rows in /: Is a directory;"),
         (["v1", "--gpu", "B200", "--executor", "slurm"], "executor is 'slurm'; it must be"),
         ([FAULTY, "--budget", "soon"], "--budget is 'soon'"),
         (["v1", "--gpu", "B200", "--gpus", "0"], "give one of the two"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.interrupts import keeping
-from blackwell_matmul.base.validation import number, shown
+from blackwell_matmul.base.validation import integer, number, shown
 from blackwell_matmul.hardware.gpus import Gpu, gpu_named
 from blackwell_matmul.harness.bench import bench_machine, contenders, session, suites
 from blackwell_matmul.harness.bench.bundles import Index
@@ -155,8 +155,8 @@ class Request:
         return index.folder, refused, session.compiled(plan, index)
 
 
-def require_within(name: str, value: object, low: int, high: int) -> None:
-    """Raise InputError unless an option's value is a number from low to high."""
-    found = number(value)
+def require_within(name: str, value: object, low: int, high: int, whole: bool = False) -> None:
+    """Raise InputError unless an option's value is a number, or an integer, from low to high."""
+    found = integer(value, low, high) if whole else number(value)
     if found is None or not low <= found <= high:
-        raise InputError(f"{name} is {shown(value)}; it must be from {low} to {high}.")
+        raise InputError(f"{name} is {shown(value)}; it must be {'an integer ' * whole}from {low} to {high}.")

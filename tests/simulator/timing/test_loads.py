@@ -5,7 +5,8 @@ import tilus
 import torch
 from tilus import float32, int32
 
-from blackwell_matmul import UnsupportedError, predict
+from blackwell_matmul import SimulationError, UnsupportedError, predict
+from blackwell_matmul.simulator.lowering import lower
 
 ROWS, COLUMNS, PARTS = 64, 64, 32
 
@@ -73,8 +74,70 @@ def test_a_wait_for_ctas_of_other_sms_has_no_time_and_says_where():
         return predict(InTurn, *arguments, schedule={"ctas": ctas}, target="B200")
 
     assert in_turn(1).cycles > 0
-    with pytest.raises(UnsupportedError, match=r"no predicted time: lock_semaphore \(.*test_loads.py:\d+\) waits for"):
+    told = r"no predicted time: lock_semaphore \(.*test_loads.py:\d+\) waits for .*; check takes such a launch, and"
+    with pytest.raises(UnsupportedError, match=told):
         in_turn(200)
+
+
+class Stuck(tilus.Script):
+    """A CTA that waits for a value of its own that nobody stores, or releases one and waits for an mbarrier."""
+
+    def __init__(self, locks: bool, ctas: int = 1):
+        super().__init__()
+        self.locks, self.ctas = locks, ctas
+
+    def __call__(self, turn_ptr: ~int32):
+        self.attrs.blocks = self.ctas
+        self.attrs.warps = 1
+        if self.locks:
+            self.lock_semaphore(turn_ptr, value=5)
+        else:
+            full = self.mbarrier.alloc(counts=1)
+            self.sync()
+            self.release_semaphore(turn_ptr, value=1)
+            self.mbarrier.wait(full, phase=0)
+
+
+@pytest.mark.parametrize("schedule", [{"locks": True}, {"locks": False}, {"locks": False, "ctas": 2}])
+def test_a_wait_that_no_other_cta_can_end_is_no_wait_for_other_sms(schedule):
+    with pytest.raises(SimulationError, match=r"^Stuck has no time: warp 0 .* waits for ever; check says for what\.$"):
+        predict(Stuck, torch.zeros(1, dtype=torch.int32), schedule=schedule, target="B200")
+
+
+class LoadsTheTurn(tilus.Script):
+    """CTAs that lock a semaphore, or poll it by loads, once they have loaded a number."""
+
+    def __init__(self, locks: bool, ctas: int = 2):
+        super().__init__()
+        self.locks, self.ctas = locks, ctas
+
+    def __call__(self, turn_ptr: ~int32):
+        self.attrs.blocks = self.ctas
+        self.attrs.warps = 1
+        g_turn = self.global_view(turn_ptr, dtype=int32, shape=[1])
+        turn: int32 = self.load_global(g_turn, offsets=[0], shape=[1]).item()
+        if self.locks:
+            for _ in range(turn):
+                self.sync()
+            self.lock_semaphore(turn_ptr, value=self.blockIdx.x + 1)
+        else:
+            while turn != self.blockIdx.x + 1:
+                turn = self.load_global(g_turn, offsets=[0], shape=[1]).item()
+        self.release_semaphore(turn_ptr, value=self.blockIdx.x + 2)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "error", "told"),
+    [
+        ({"locks": True}, UnsupportedError, r"predicted time: lock_semaphore \(.*test_loads.py:\d+\) waits for CTAs"),
+        ({"locks": False}, UnsupportedError, r"predicted time: a loop \(.*test_loads.py:\d+\) has no end or waits for"),
+        ({"locks": False, "ctas": 1}, SimulationError, r"time: livelock: a loop of warp 0 .*; check says more"),
+    ],
+)
+def test_turns_that_follow_from_a_load_have_no_time_and_are_no_fault(schedule, error, told, monkeypatch):
+    monkeypatch.setattr(lower, "MAX_TURNS", 100)
+    with pytest.raises(error, match=f"^LoadsTheTurn has no {told}"):
+        predict(LoadsTheTurn, torch.zeros(1, dtype=torch.int32), schedule=schedule, target="B200")
 
 
 class LaterInTurn(tilus.Script):

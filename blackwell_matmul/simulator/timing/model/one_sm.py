@@ -213,17 +213,22 @@ class OneSm:
     def _require_end(self) -> None:
         """Raise SimulationError for a kernel that waits for ever or stops, UnsupportedError for one that one SM cannot
         time."""
-        program, findings = self.simulation.lowered.program, list(self.simulation.grid.findings)
+        lowered, grid = self.simulation.lowered, self.simulation.grid
+        program, findings = lowered.program, list(grid.findings)
+        several = lowered.interacts and math.prod(grid.dimensions) > 1
         if self.engine.events >= MOST_OF_ONE_SM:
             raise UnsupportedError(
                 f"{program.name} has no predicted time: one SM's share of this launch is more than {MOST_OF_ONE_SM:,} "
                 "events; choose a smaller size, above all a smaller k."
             )
+        if several and findings and findings[0].code == "livelock":
+            raise across_sms(lowered, findings[0].location)
         if findings:
             text = str(findings[0]).removeprefix(f"{findings[0].severity.value} ")
             raise SimulationError(f"{program.name} has no time: {text}; check says more.")
-        if self.engine.agents and self.simulation.lowered.interacts:
-            raise across_sms(self.simulation.lowered)
+        waits = [agent.wait for agent in self.engine.agents.values()]
+        if several and any(wait is not None and wait.semaphore is not None for wait in waits):
+            raise across_sms(lowered)
         if self.engine.agents:
             warp = next(iter(self.engine.agents))
             raise SimulationError(f"{program.name} has no time: {warp} waits for ever; check says for what.")

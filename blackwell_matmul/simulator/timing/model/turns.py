@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from blackwell_matmul.base.errors import UnsupportedError
+from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.lowering.lower import Lowered
 from blackwell_matmul.simulator.lowering.scan import ACQUIRES, Unrepeatable
 from blackwell_matmul.simulator.machine.grants import Grants
@@ -26,13 +27,15 @@ class _Log(list[Any]):
             raise Acquires
 
 
-def across_sms(lowered: Lowered) -> UnsupportedError:
-    """Return the error for a launch whose CTAs wait for each other; time cannot be predicted for it."""
+def across_sms(lowered: Lowered, loop: Location | None = None) -> UnsupportedError:
+    """Return the error for a launch whose CTAs wait for each other; time cannot be predicted for it. loop: location of
+    the loop that does not end; None: semaphores are locked."""
     ties = [each for _, each in lowered.calls.values() if each.description.ties_ctas and each.description.waits]
-    waits = dict.fromkeys(f"{each.name} ({each.location})" for each in ties)
+    locks = dict.fromkeys(f"{each.name} ({each.location})" for each in ties)
+    what = " or ".join(locks) if loop is None else f"a loop ({loop}) has no end or"
     return UnsupportedError(
-        f"{lowered.program.name} has no predicted time: {' or '.join(waits) or 'it'} waits for CTAs of other SMs, and"
-        " one SM is timed by itself."
+        f"{lowered.program.name} has no predicted time: {what} waits for CTAs of other SMs, and one SM is"
+        " timed by itself; check takes such a launch, and predict one in which no CTA waits for another."
     )
 
 

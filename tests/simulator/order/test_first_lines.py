@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import test_cta_pairs
+from barrier_scripts import Ring
 from changed_scripts import Marked, dropped, loaded, plain
 from orders import ORDERS, run_in
 from pair_scripts import PairProduct
@@ -61,3 +62,14 @@ def test_the_first_finding_names_what_was_changed(changed: Marked) -> None:
     args, _, _ = INPUTS[changed.script]()
     found = run_in(ORDERS[0], loaded(changed.text, changed.script), *args, target="sm_100a").findings
     assert changed.sentence() in plain(found[0]), changed.sentence()
+
+
+@pytest.mark.parametrize("order", ORDERS[:2], ids=str)
+def test_a_loader_that_has_left_its_loop_is_not_named_while_a_stage_of_the_ring_is_not_waited_for(order: Any) -> None:
+    """The reader waits for stage 0 twice, in place of stage 1. The loader has filled both, as early as it could: the
+    copy into stage 1 is in flight or complete."""
+    at_stage_0 = Marked(Ring, (("wait", "full[slot], phase=turn", "full[0], phase=j & 1"),), "")
+    x, y = np.zeros((2, 2 * 32, 64), np.float16)
+    found = run_in(order, loaded(at_stage_0.text, Ring), 2, x, y).findings
+    (stuck,) = (plain(each) for each in found if each.code == "deadlock")
+    assert "waits at" in stuck and "for parity 1 of full[0]" in stuck and "the two loops" not in stuck

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from blackwell_matmul.frontend.program import Location
-from blackwell_matmul.simulator.findings import Finding, Severity
 from blackwell_matmul.simulator.machine.cta import Cta
 
 BARRIER_BYTES = 8  # PTX ISA, "Size and alignment of mbarrier object"
@@ -94,12 +93,7 @@ class Mbarrier:
             f" with a count of {self.expected}{self._advice(count)}"
         )
         alone = self.location if count > self.expected else None  # otherwise it came too early, for another reason
-        self.cta.grid.findings.add(
-            Finding(
-                "mbarrier-over-arrival", Severity.ERROR, message, self.cta.position, location, self.location,
-                at_fault=alone,
-            )
-        )  # fmt: skip
+        self.cta.report("mbarrier-over-arrival", message, location, self.location, at_fault=alone)
 
     def _advice(self, count: int) -> str:
         """Return the remedy if every lane of a warp arrives, or a thread for several."""

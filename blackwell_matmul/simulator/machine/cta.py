@@ -135,9 +135,10 @@ class Cta:
         location: Location | None = None,
         other: Location | None = None,
         severity: Severity = Severity.ERROR,
+        **more: Any,
     ) -> None:
-        """Add a finding; the run continues."""
-        self.grid.findings.add(Finding(code, severity, message, self.position, location, other))
+        """Add a finding; the run continues. more: other fields of the finding."""
+        self.grid.findings.add(Finding(code, severity, message, self.position, location, other, **more))
 
     def stop(self, code: Code, message: str, location: Location | None, other: Location | None = None) -> Stop:
         """Return an exception with a finding after which this CTA cannot continue."""

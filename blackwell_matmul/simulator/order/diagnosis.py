@@ -125,12 +125,10 @@ class Diagnosis:
         where, cta = read.instruction.location, read.warp.cta
         what = f"{read.instruction.name} by {read.lanes} reads {read.region}, which {writers}"
         other = missing.at_fault if missing.at_fault != where else None
-        cta.grid.findings.add(
-            Finding(
-                missing.code or RACE, Severity.ERROR, f"{what}; {missing.advice}", cta.position, where, other,
-                missing=missing.edge, at_fault=missing.at_fault, tensor=read.region.name, box=read.region.box,
-                agents=(str(read.lanes),), advice=missing.advice, lacks=missing.lacks,
-            )
+        cta.report(
+            missing.code or RACE, f"{what}; {missing.advice}", where, other,
+            missing=missing.edge, at_fault=missing.at_fault, tensor=read.region.name, box=read.region.box,
+            agents=(str(read.lanes),), advice=missing.advice, lacks=missing.lacks,
         )  # fmt: skip
 
     def too_narrow(self, drains: Drains) -> None:
@@ -148,7 +146,7 @@ class Diagnosis:
             f"{instruction.name} by {lanes} signals an mbarrier of CTA {cta.position}, which that may not have"
             f" initialised yet; {advice}"
         )
-        self._add(NOT_STARTED, message, warp.cta, instruction, str(lanes), advice)
+        warp.cta.report(NOT_STARTED, message, instruction.location, missing="sync", agents=(str(lanes),), advice=advice)
 
     def peer_not_started(self, warp: Warp, instruction: Instruction, cta: Cta) -> None:
         """Report a pair's operation at a time when one CTA may not have started (PTX ISA, tcgen05.alloc: the issuing
@@ -158,7 +156,10 @@ class Diagnosis:
             f"{instruction.name} by warp {warp.index} of CTA {warp.cta.position} is done together with CTA"
             f" {cta.position}, which may not have started; {advice}"
         )
-        self._add(PEER, message, warp.cta, instruction, f"warp {warp.index}", advice, severity=Severity.UNGUARANTEED)
+        warp.cta.report(
+            PEER, message, instruction.location, severity=Severity.UNGUARANTEED,
+            missing="sync", agents=(f"warp {warp.index}",), advice=advice,
+        )  # fmt: skip
 
     def peer_not_allocated(self, warp: Warp, instruction: Instruction, cta: Cta) -> None:
         """Report tensor memory of a pair that one CTA frees before the other CTA has surely allocated it. The end of
@@ -168,7 +169,9 @@ class Diagnosis:
             f"{instruction.name} by warp {warp.index} of CTA {warp.cta.position} gives back tensor memory of a CTA"
             f" pair, and CTA {cta.position} may not have allocated it yet; {advice}"
         )
-        self._add(FREED_EARLY, message, warp.cta, instruction, f"warp {warp.index}", advice)
+        warp.cta.report(
+            FREED_EARLY, message, instruction.location, missing="sync", agents=(f"warp {warp.index}",), advice=advice
+        )
 
     def exits_before(self, instruction: Instruction, lanes: Lanes, cta: Cta) -> None:
         """Report a CTA that may exit before another CTA's lanes, or their operations, have accessed its memory."""
@@ -176,7 +179,7 @@ class Diagnosis:
         signals = instruction.description.signals and lanes.cta is not cta
         over = "has signalled it" if signals else "is over, which uses its memory"
         message = f"CTA {cta.position} may exit before {instruction.name} by {lanes} {over}; {advice}"
-        self._add(EXIT, message, cta, instruction, str(lanes), advice)
+        cta.report(EXIT, message, instruction.location, missing="sync", agents=(str(lanes),), advice=advice)
 
     def arrives_early(self, barrier: Mbarrier, lanes: Lanes, instruction: Instruction) -> None:
         """Report an arrival for a phase, without an edge from the end of the phase before."""
@@ -186,23 +189,7 @@ class Diagnosis:
             f"{instruction.name} by {lanes} arrives on {barrier} for {phase_name(barrier.phase)}, and maybe before the"
             f" bytes for {phase_name(barrier.phase - 1)} are there, which has no arrival left; {advice}"
         )
-        self._add(OVER, message, lanes.cta, instruction, str(lanes), advice, edge="wait")
-
-    @staticmethod
-    def _add(
-        code: Code,
-        message: str,
-        cta: Cta,
-        instruction: Instruction,
-        who: str,
-        advice: str,
-        severity: Severity = Severity.ERROR,
-        edge: str = "sync",
-    ) -> None:
-        where = instruction.location
-        cta.grid.findings.add(
-            Finding(code, severity, message, cta.position, where, missing=edge, agents=(who,), advice=advice)
-        )
+        lanes.cta.report(OVER, message, instruction.location, missing="wait", agents=(str(lanes),), advice=advice)
 
     def overrun(self, carried: Carried, phase: int, warp: int, wait: LastWait) -> None:
         """Report a phase that may end before `warp` has seen the end of the phase before."""
@@ -219,11 +206,9 @@ class Diagnosis:
             f"phase {phase} of {barrier.name} may end before warp {warp} has seen that {phase_name(wait.phase)}"
             f" did, whose parity it waits for: it would wait for ever, or for the wrong phase; {advice}"
         )
-        barrier.cta.grid.findings.add(
-            Finding(
-                OVERRUN, Severity.ERROR, message, barrier.cta.position, wait.location, last, missing=edge,
-                at_fault=at_fault, agents=(f"warp {warp}",), advice=advice,
-            )
+        barrier.cta.report(
+            OVERRUN, message, wait.location, last,
+            missing=edge, at_fault=at_fault, agents=(f"warp {warp}",), advice=advice,
         )  # fmt: skip
 
     def _another_stage(self, carried: Carried, phase: int) -> Missing | None:
@@ -276,12 +261,9 @@ class Diagnosis:
         if "acquire" in instruction.description.awaited:
             advice = f"global_tensor(..., requires_clean=True) makes zeros of {region.name}"
             message = f"{instruction.name} reads {region}, which nothing is sure to have written; {advice}"
-        warp.cta.grid.findings.add(
-            Finding(
-                "uninitialised-read", Severity.ERROR, message, warp.cta.position, instruction.location,
-                tensor=region.name, box=region.box, advice=advice,
-            )
-        )  # fmt: skip
+        warp.cta.report(
+            "uninitialised-read", message, instruction.location, tensor=region.name, box=region.box, advice=advice
+        )
 
     @staticmethod
     def waits_for_later(
@@ -299,12 +281,9 @@ class Diagnosis:
             f"{instruction.name} by {spell([warp])} waits for a value of {cta.grid.memory.name_at(address)} that CTA"
             f" {by.position} stores at {at}: a full GPU starts that CTA after CTA {cta.position} has ended; {advice}"
         )
-        cta.grid.findings.add(
-            Finding(
-                "waits-for-later-cta", Severity.UNGUARANTEED, message, cta.position, instruction.location, at,
-                advice=advice,
-            )
-        )  # fmt: skip
+        cta.report(
+            "waits-for-later-cta", message, instruction.location, at, severity=Severity.UNGUARANTEED, advice=advice
+        )
 
     @staticmethod
     def left_at_exit(operation: Operation) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.description import Instruction
-from blackwell_matmul.simulator.findings import Finding, Severity
+from blackwell_matmul.simulator.findings import Code, Severity
 from blackwell_matmul.simulator.lowering.accumulators import root_of
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.operation import AsyncOperation
@@ -119,24 +119,20 @@ class RegisterUse:
             advice, at_fault = passed.advice, passed.location
         verb, doing = ("overwrites", "still accesses") if write else ("reads", "has not finished writing")
         message = f"{instruction.name} by {who} {verb} {name}, which {op.name} {doing}; {advice}"
-        warp.cta.grid.findings.add(
-            Finding(
-                "overwritten-in-flight" if write else "read-before-complete", Severity.ERROR, message,
-                warp.cta.position, instruction.location, op.location,
-                missing="commit" if remedy.startswith(UNCOMMITTED) else "wait", at_fault=at_fault, tensor=name,
-                agents=(who, who), advice=advice,
-            )
+        code: Code = "overwritten-in-flight" if write else "read-before-complete"
+        missing = "commit" if remedy.startswith(UNCOMMITTED) else "wait"
+        warp.cta.report(
+            code, message, instruction.location, op.location,
+            missing=missing, at_fault=at_fault, tensor=name, agents=(who, who), advice=advice,
         )  # fmt: skip
 
 
 def _report_loading(warp: Warp, instruction: Instruction, op: AsyncOperation, name: str) -> None:
     advice, who = f"the missing wait: {op.remedy}", f"warp {warp.index}"
     message = f"{instruction.name} by {who} reads {name}, which {op.name} has not finished writing; {advice}"
-    warp.cta.grid.findings.add(
-        Finding(
-            "read-before-complete", Severity.ERROR, message, warp.cta.position, instruction.location, op.location,
-            missing="wait", tensor=name, agents=(who, who), advice=advice,
-        )
+    warp.cta.report(
+        "read-before-complete", message, instruction.location, op.location,
+        missing="wait", tensor=name, agents=(who, who), advice=advice,
     )  # fmt: skip
 
 
@@ -144,9 +140,7 @@ def _report_fence(warp: Warp, instruction: Instruction, name: str, what: str, si
     severity = Severity.ERROR if since is None or since.write else Severity.UNGUARANTEED
     who, advice = f"warp {warp.index}", what.rpartition("; ")[2]
     other = None if since is None else since.location
-    warp.cta.grid.findings.add(
-        Finding(
-            FENCE, severity, f"{instruction.name} by {who} {what}", warp.cta.position, instruction.location, other,
-            missing="fence", tensor=name, agents=(who,), advice=advice,
-        )
+    warp.cta.report(
+        FENCE, f"{instruction.name} by {who} {what}", instruction.location, other, severity,
+        missing="fence", tensor=name, agents=(who,), advice=advice,
     )  # fmt: skip

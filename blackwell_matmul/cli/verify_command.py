@@ -28,8 +28,7 @@ def verify(
 
     The layers are simulator, emulator, gpu, triton and torch.compile. Each runs in a new process.
     """
-    from blackwell_matmul.cli.doctor.verify import LAYERS, known_layers, passed, verify
+    from blackwell_matmul.cli.doctor.verify import LAYERS, passed, verify
 
-    names, seconds = known_layers(layers or LAYERS), integer("--timeout", timeout)
-    found = verify(names, None if as_json else doctor_view.starting, seconds)
+    found = verify(layers or LAYERS, None if as_json else doctor_view.starting, integer("--timeout", timeout))
     finish(as_json, lambda: doctor_view.outcomes_record(found), lambda: doctor_view.outcomes(found), passed(found))

@@ -646,13 +646,25 @@ def test_an_outcome_in_words() -> None:
     assert doctor_view.outcomes([outcome("correct")]) == "correct  gpu  TmaCopy, on GPU 0, 0.2 s"
 
 
-def test_an_unknown_layer_and_a_time_that_is_none() -> None:
-    with pytest.raises(
-        InputError, match=r"layer is 'x'; the layers are simulator, emulator, gpu, triton, torch.compile\."
-    ):
-        verify.known_layers(["x"])
-    with pytest.raises(InputError, match="timeout is 0 s"):
-        verify.verify((), timeout_s=0)
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"layers": ["gpu", "x"]}, "layer is 'x'; the layers are simulator, emulator, gpu, triton, torch.compile."),
+        ({"layers": [["gpu"]]}, "layer is ['gpu']; the layers are"),
+        ({"layers": "gpu"}, "layers is 'gpu'; it must be a list of layers, of simulator,"),
+        ({"layers": ()}, "layers is (); it must be a list of layers"),
+        ({"timeout_s": 0}, "timeout is 0 s; it must be from 1 to 86400 s."),
+        ({"timeout_s": "9"}, "timeout is '9' s; it must be from 1"),
+        ({"progress": 3}, "progress is 3; it must be a function of a layer's name, or None."),
+    ],
+)
+def test_verify_says_which_argument_is_wrong_and_starts_nothing(
+    wrong: dict[str, Any], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verify, "Worker", None)
+    with pytest.raises(InputError) as refused:
+        verify.verify(**wrong)
+    assert str(refused.value).startswith(text)
 
 
 @pytest.fixture

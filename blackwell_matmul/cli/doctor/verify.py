@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from blackwell_matmul.base.errors import InputError
-from blackwell_matmul.base.validation import shown
+from blackwell_matmul.base.validation import accepts, number, plain_text, shown
 from blackwell_matmul.jobs.worker import Worker
 
 LAYERS = ("simulator", "emulator", "gpu", "triton", "torch.compile")
@@ -51,22 +51,28 @@ def passed(outcomes: Sequence[LayerOutcome]) -> bool:
 
 def known_layers(names: Sequence[str]) -> tuple[str, ...]:
     """Return these names without repetitions; raise InputError for a name that is no layer."""
+    if not isinstance(names, (list, tuple)) or not names:
+        raise InputError(f"layers is {shown(names)}; it must be a list of layers, of {', '.join(LAYERS)}.")
     for name in names:
-        if name not in LAYERS:
+        if plain_text(name) not in LAYERS:
             raise InputError(f"layer is {shown(name)}; the layers are {', '.join(LAYERS)}.")
-    return tuple(dict.fromkeys(names))
+    return tuple(dict.fromkeys(map(str, names)))
 
 
 def verify(
     layers: Sequence[str] = LAYERS, progress: Callable[[str], None] | None = None, timeout_s: float = TIMEOUT_SECONDS
 ) -> tuple[LayerOutcome, ...]:
-    """Run the layers in order, and return all outcomes. progress: called with a layer's name before its start.
+    """Run the layers in order, each once, and return all outcomes. progress: called with a layer's name before its
+    start.
 
-    timeout_s: time limit of each layer, in seconds.
+    timeout_s: time limit of each layer, in seconds. Raises InputError for arguments that do not fit.
     """
-    if not 1 <= timeout_s <= MAX_TIMEOUT_SECONDS:
+    seconds = number(timeout_s)
+    if seconds is None or not 1 <= seconds <= MAX_TIMEOUT_SECONDS:
         raise InputError(f"timeout is {shown(timeout_s)} s; it must be from 1 to {MAX_TIMEOUT_SECONDS} s.")
-    return tuple(outcome for layer in layers for outcome in _layer(layer, progress, timeout_s))
+    if progress is not None and not accepts(progress, 1):
+        raise InputError(f"progress is {shown(progress)}; it must be a function of a layer's name, or None.")
+    return tuple(outcome for layer in known_layers(layers) for outcome in _layer(layer, progress, seconds))
 
 
 def _layer(layer: str, progress: Callable[[str], None] | None, timeout_s: float) -> Iterator[LayerOutcome]:

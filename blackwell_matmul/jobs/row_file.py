@@ -75,7 +75,8 @@ def usable(rows: object) -> Path:
     path = Path(rows)
     with _told(path):
         if not path.parent.is_dir():
-            raise InputError(f"cannot keep rows in {path}: {path.parent} is no folder; choose another file.")
+            where = shown(str(path.parent))
+            raise InputError(f"cannot keep rows in {shown(str(path))}: {where} is no folder; choose another file.")
         with TemporaryFile(dir=path.parent), suppress(FileNotFoundError):
             os.close(open_regular(path, os.O_RDWR))
     return path
@@ -93,7 +94,7 @@ def _told(path: Path) -> Iterator[None]:
         raise InputError(f"{held}; end that run if it is stopped, or choose another file.") from error
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or said(error)
-        raise InputError(f"cannot keep rows in {path}: {why}; choose another file.") from error
+        raise InputError(f"cannot keep rows in {shown(str(path))}: {why}; choose another file.") from error
 
 
 class RowFile(Rows):

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from blackwell_matmul.base.digests import digest, package_digest
 from blackwell_matmul.base.errors import BlackwellMatmulError
+from blackwell_matmul.base.validation import plain_text
 from blackwell_matmul.hardware.gpus import Gpu
 from blackwell_matmul.harness.bench import TASKS
 from blackwell_matmul.harness.calls.user_kernel import UserKernel
@@ -41,7 +42,8 @@ class Predictors:
     def checked(cls, executor: str, rows: Path | None) -> Predictors:
         """Return predictors that can begin; raise InputError or UnsupportedError for an unknown executor or a file that
         cannot keep rows. Nothing is started or written."""
-        return cls(executor and known(executor), None if rows is None else usable(rows))
+        named = "" if plain_text(executor) == "" else known(executor)
+        return cls(named, None if rows is None else usable(rows))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from blackwell_matmul.base.errors import InputError
-from blackwell_matmul.base.validation import accepts, shown
+from blackwell_matmul.base.validation import accepts, plain_text, shown
 from blackwell_matmul.hardware.gpu_figures import TIME_FIGURES, figures_of
 from blackwell_matmul.hardware.gpus import Gpu, gpu_named
 from blackwell_matmul.harness.bench.request import require_within
@@ -79,20 +79,26 @@ def rank(
     """
     figures_of(gpu)
     require_within("most", most, 0, 100_000, whole=True)
-    tell, by = checked(problem, progress, executor, rows)
-    kernel, device, start = find(rung), gpu_named(gpu), time.monotonic()
+    kernel, tell, by = checked(rung, problem, progress, executor, rows)
+    device, start = gpu_named(gpu), time.monotonic()
     found = candidates(kernel, problem, device)
     ranked = ordered(kernel, problem, device, found, most, math.inf, tell, by)
     return Ranking(kernel.name, problem, device.name, ranked, found.refused, time.monotonic() - start)
 
 
-def checked(problem: Problem, progress: Tell | None, executor: str, rows: Path | None) -> tuple[Tell, Predictors]:
-    """Return the function that gets messages, and the predictors; raise InputError for arguments that do not fit."""
+def checked(
+    rung: str, problem: Problem, progress: Tell | None, executor: str, rows: Path | None
+) -> tuple[UserKernel, Tell, Predictors]:
+    """Return the kernel, the function that gets messages, and the predictors; raise InputError for arguments that do
+    not fit."""
+    if plain_text(rung) is None:
+        raise InputError(f"rung is {shown(rung)}; workers import it, so give a name, or my_kernel.py:MyMatmul.")
     if not isinstance(problem, Problem):
         raise InputError(f"problem is {shown(problem)}; it must be a Problem.")
     if progress is not None and not accepts(progress, 1):
         raise InputError(f"progress is {shown(progress)}; it must be a function of a text, or None.")
-    return progress or (lambda what: None), Predictors.checked(executor, rows)
+    by = Predictors.checked(executor, rows)
+    return find(rung), progress or (lambda what: None), by
 
 
 def ordered(

@@ -27,7 +27,7 @@ from blackwell_matmul.harness.bench.request import require_within
 from blackwell_matmul.harness.bench.results import BenchRow, SuiteResults
 from blackwell_matmul.harness.bench.session import Plan
 from blackwell_matmul.harness.bench.suites import BenchCase
-from blackwell_matmul.harness.calls.user_kernel import UserKernel, find
+from blackwell_matmul.harness.calls.user_kernel import UserKernel
 from blackwell_matmul.jobs import fork_server
 from blackwell_matmul.jobs.worker import WorkerPool, worker_pool
 from blackwell_matmul.problem.problem import Problem
@@ -138,8 +138,8 @@ def tune(
     require_within("top", TOP if top is None else top, 1, 100_000, whole=True)
     require_within("predict", MOST_PREDICTIONS if predict is None else predict, 0, 100_000, whole=True)
     require_within("limit", limit_s, 1, 86_400)
-    tell, by = checked(problem, progress, executor, rows)
-    kernel, measuring = find(rung), measuring_gpus(gpus)
+    kernel, tell, by = checked(rung, problem, progress, executor, rows)
+    measuring = measuring_gpus(gpus)
     gpu, start = bench_machine.gpu_at_hand(measuring[0].index), time.monotonic()
     with ExitStack() as stack:
         stack.enter_context(keeping(lambda: "no winner is kept"))

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from blackwell_matmul import simulate
+from blackwell_matmul import BlackwellMatmulV1, simulate
 from blackwell_matmul.base.errors import InputError, UnsupportedError
 from blackwell_matmul.cli.views import terminal
 from blackwell_matmul.cli.views.tune_view import tuning_lines
@@ -193,8 +193,8 @@ def test_a_block_scaled_rung_is_measured_with_its_scales(monkeypatch):
         ({"progress": 3}, "progress is 3; it must be a function of a text, or None"),
         ({"executor": 3}, "executor is 3; it must be processes, "),
         ({"rows": 3}, "rows is 3; it must be the path of a file, or None"),
-        ({"rows": "absent/x"}, "cannot keep rows in absent/x: absent is no folder"),
-        ({"rows": "/"}, "cannot keep rows in /: Is a directory"),
+        ({"rows": "absent/x"}, "cannot keep rows in 'absent/x': 'absent' is no folder"),
+        ({"rows": "/"}, "cannot keep rows in '/': Is a directory"),
     ],
 )
 def test_options_are_refused_before_anything_is_started(option, rule, monkeypatch):
@@ -207,6 +207,8 @@ def test_options_are_refused_before_anything_is_started(option, rule, monkeypatc
         option = {"most" if name == "predict" else name: value for name, value in option.items()}
         with pytest.raises(InputError, match=f"^{rule.replace('predict', 'most')}"):
             rank("v1", PROBLEM, "B200", **{"progress": told.append, **option})
+    with pytest.raises(InputError, match=r"^rung is <class .*BlackwellMatmulV1'>; workers import it, so give a name"):
+        rank(BlackwellMatmulV1, PROBLEM, "B200")
     with pytest.raises(InputError, match=r"^problem is \(33, 40, 24\); it must be a Problem\.$"):
         rank("v1", (33, 40, 24), "B200")
     assert told == []
@@ -392,8 +394,8 @@ def test_without_a_gpu_nothing_slow_is_loaded():
     ("argv", "words"),
     [
         (["v9"], "rung is 'v9'"),
-        (["v1", "--gpu", "B200", "--rows", "absent/x"], "cannot keep rows in absent/x: absent is no folder;"),
-        (["v1", "--gpu", "B200", "--rows", "/"], "cannot keep rows in /: Is a directory;"),
+        (["v1", "--gpu", "B200", "--rows", "absent/x"], "cannot keep rows in 'absent/x': 'absent' is no folder;"),
+        (["v1", "--gpu", "B200", "--rows", "/"], "cannot keep rows in '/': Is a directory;"),
         (["v1", "--gpu", "B200", "--executor", "slurm"], "executor is 'slurm'; it must be"),
         ([FAULTY, "--budget", "soon"], "--budget is 'soon'"),
         (["v1", "--gpu", "B200", "--gpus", "0"], "give one of the two"),

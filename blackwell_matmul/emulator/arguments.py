@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import sys
 from collections.abc import Sequence
 from numbers import Integral, Real
 from typing import Any
@@ -41,7 +42,7 @@ def _declared(parameter: Variable) -> str:
 
 def _foreign_value(kernel: Entry, memory: GlobalSpace, place: int, given: Any) -> Any:
     name, parameter = f"argument {place}", kernel.parameters[place]
-    if given is None:
+    if given is None and parameter.nbytes == 8 and parameter.type != "f64":
         return 0
     if isinstance(given, TensorMap):
         address = address_of(memory, f"the tensor of {name}", given.pointer)
@@ -106,9 +107,15 @@ def address_of(memory: GlobalSpace, name: str, tensor: Any) -> int:
     return memory.add(name, data).base + offset
 
 
+def is_torch_tensor(value: object) -> bool:
+    """Return True for a tensor of torch, which need not be loaded."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
 def _storage(name: str, tensor: Any) -> tuple[Array, int]:
     """Return the whole memory behind a tensor as bytes, and the tensor's byte offset in this memory."""
-    if hasattr(tensor, "untyped_storage"):
+    if is_torch_tensor(tensor):
         return _torch_storage(name, tensor)
     if not isinstance(tensor, np.ndarray):
         raise InputError(f"{name} is {shown(tensor)}; a pointer takes a tensor, an array or None.")
@@ -146,7 +153,7 @@ def _packed(kernel: Entry, place: int, value: Any) -> bytes:
         try:
             return float_bits(float(value), size).to_bytes(size, "little")
         except OverflowError as error:
-            raise InputError(f"{what} is {_declared(parameter)}, in which {value} does not fit.") from error
+            raise InputError(f"{what} is {_declared(parameter)}, in which {shown(value)} does not fit.") from error
     if not isinstance(value, (int, np.integer)) or size > 8:
         raise InputError(f"{what} is {_declared(parameter)}; it was given {shown(value)}.")
     if not -(1 << 8 * size - 1) <= value < 1 << 8 * size:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from blackwell_matmul.base.errors import InputError
-from blackwell_matmul.base.validation import accepts, number, shown
+from blackwell_matmul.base.validation import accepts, integer, number, plain_text, shown
 from blackwell_matmul.compiler.bundle import Bundle
 from blackwell_matmul.emulator.arguments import parameter_bytes, plan_value, planned_bytes
 from blackwell_matmul.emulator.emulation_listener import EmulationListener
@@ -18,6 +16,9 @@ from blackwell_matmul.emulator.loading import LaunchShape, loaded, verified
 from blackwell_matmul.emulator.parser import Entry, Module, parse
 from blackwell_matmul.emulator.scheduler import ORDERS, Choices, Extents, Limit, Progress
 from blackwell_matmul.emulator.spaces import GlobalSpace
+
+MAX_WHOLE = 2**63 - 1
+"""Largest seed, extent or number of bytes that is accepted."""
 
 EMULATED_TARGETS = ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_103", "sm_120", "sm_121")
 
@@ -68,18 +69,18 @@ def emulate(
     undefined behavior, a deadlock or an endless loop. Raises UnsupportedError when an instruction that is not emulated
     is executed.
     """
-    if order not in ORDERS:
+    ordered, how = plain_text(order), plain_text(unwritten)
+    if ordered is None or ordered not in ORDERS:
         raise InputError(f"order is {shown(order)}; there are {', '.join(ORDERS)}.")
     seed, shared_bytes = _whole("seed", seed), _whole("shared_bytes", shared_bytes)
-    if unwritten not in (None, "stop", "note"):
+    if unwritten is not None and how not in ("stop", "note"):
         raise InputError(f"unwritten is {shown(unwritten)}; there are stop and note.")
     if progress is not None and not accepts(progress, 2):
         raise InputError(f"progress is {shown(progress)}; it takes a function of the clusters done and their total.")
     if listener is not None and not isinstance(listener, EmulationListener):
         raise InputError(f"listener is {shown(listener)}; it takes an EmulationListener.")
     of_its_own = isinstance(code, Bundle) or is_folder(code)
-    how = unwritten or ("stop" if of_its_own else "note")
-    choices = Choices(order, seed, progress, how, _limit(limit), listener)
+    choices = Choices(ordered, seed, progress, how or ("stop" if of_its_own else "note"), _limit(limit), listener)
     if of_its_own:
         if grid is not None or block is not None or cluster is not None or shared_bytes or kernel is not None:
             raise InputError("a bundle says its own kernel, grid, block, cluster and shared memory; leave them out.")
@@ -122,8 +123,8 @@ def _run(
 def is_folder(code: str | Path) -> bool:
     """Return true for the path of a folder; an empty text is an empty file."""
     try:
-        return code != "" and "\n" not in str(code) and Path(code).is_dir()
-    except (OSError, TypeError, ValueError):  # no path: `text_of` says so
+        return isinstance(code, (str, Path)) and str(code) != "" and "\n" not in str(code) and Path(code).is_dir()
+    except (OSError, ValueError):  # no path: `text_of` says so
         return False
 
 
@@ -148,37 +149,38 @@ def entry_of(module: Module, name: str | None) -> Entry:
         raise InputError(f"this PTX is for {module.target or 'no target'}; emulated are {', '.join(EMULATED_TARGETS)}.")
     if name is None and len(module.kernels) == 1:
         return next(iter(module.kernels.values()))
-    if name not in module.kernels:
-        asked = "which kernel?" if name is None else f"there is no kernel {name!r}:"
+    found = module.kernels.get(plain_text(name) or "")
+    if found is None:
+        asked = "which kernel?" if name is None else f"there is no kernel {shown(name)}:"
         raise InputError(f"{asked} this PTX has {', '.join(module.kernels)}.")
-    return module.kernels[name]
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-
-
-def _whole(name: str, value: Any) -> int:
-    if not _is_whole(value):
-        raise InputError(f"{name} is {shown(value)}; it takes a whole number.")
-    return int(value)
-
-
-def _limit(limit: Any) -> Limit:
-    """Return the limits; raise InputError unless they are positive numbers."""
-    found = Limit() if limit is None else limit
-    if not isinstance(found, Limit):
-        raise InputError(f"limit is {shown(limit)}; it takes a Limit(steps=, seconds=, bytes=).")
-    for name in ("steps", "seconds", "bytes"):
-        value = getattr(found, name)
-        if value is not None and not (number(value) or 0) > 0:
-            raise InputError(f"limit has {name} of {shown(value)}; it takes a positive number, or None for none.")
     return found
 
 
+def _whole(name: str, value: object) -> int:
+    found = integer(value, -MAX_WHOLE, MAX_WHOLE)
+    if found is None:
+        raise InputError(f"{name} is {shown(value)}; it takes a whole number of up to 64 bits.")
+    return found
+
+
+def _limit(limit: Any) -> Limit:
+    """Return the limits; raise InputError unless they are positive numbers, those of steps and bytes whole."""
+    found = Limit() if limit is None else limit
+    if not isinstance(found, Limit):
+        raise InputError(f"limit is {shown(limit)}; it takes a Limit(steps=, seconds=, bytes=).")
+    seconds, most = number(found.seconds), (integer(each, 1, MAX_WHOLE) for each in (found.steps, found.bytes))
+    for name, value in zip(("seconds", "steps", "bytes"), (seconds, *most)):
+        given = getattr(found, name)
+        if given is not None and not (value or 0) > 0:
+            kind = "number" if name == "seconds" else "whole number"
+            raise InputError(f"limit has {name} of {shown(given)}; it takes a positive {kind}, or None for none.")
+    return replace(found, seconds=seconds)
+
+
 def _extents(name: str, value: Sequence[int] | int | None) -> Extents:
-    given: tuple[Any, ...] = tuple(value) if isinstance(value, (list, tuple)) else (1 if value is None else value,)
-    if not 1 <= len(given) <= 3 or not all(_is_whole(each) and each >= 1 for each in given):
+    given = value if isinstance(value, (list, tuple)) else (1 if value is None else value,)
+    found = [each for each in (integer(each, 1, MAX_WHOLE) for each in given) if each is not None]
+    if not len(given) == len(found) <= 3 or not found:
         raise InputError(f"{name} is {shown(value)}; it takes one to three positive numbers.")
-    padded = (*map(int, given), 1, 1)
-    return padded[0], padded[1], padded[2]
+    x, y, z = (*found, 1, 1)[:3]
+    return x, y, z

@@ -181,6 +181,8 @@ def test_arguments_that_do_not_fit() -> None:
     refused("parameter 1 of k has 4 bytes, in which -2147483649 does not fit", args=(a, -(1 << 31) - 1, 1.0))
     refused("a pointer takes a tensor, an array or None", args=("a", 4, 1.0))
     refused("parameter 2 of k is .f32", args=(a, 4, a))
+    refused("parameter 1 of k is .u32; it was given None", args=(a, None, 1.0))
+    refused("argument 0 is <class 'torch.Tensor'>; a pointer takes", args=(torch.Tensor, 4, 1.0))
     refused("parameter 1 of k is .u32", args=(a, a, 1.0))
     refused("parameter 2 of k", args=(a, 4, 1e300))
     refused("does not lie in writeable, contiguous memory", args=(np.zeros((4, 4), order="F"), 4, 1.0))

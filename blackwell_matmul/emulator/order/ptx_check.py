@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from blackwell_matmul.base.errors import EmulationError, InputError, UnsupportedError
-from blackwell_matmul.base.validation import shown
+from blackwell_matmul.base.validation import plain_text, shown
 from blackwell_matmul.compiler.bundle import Bundle
 from blackwell_matmul.compiler.plan import TensorMap
+from blackwell_matmul.emulator.arguments import is_torch_tensor
 from blackwell_matmul.emulator.emulate import emulate, entry_of, is_folder, text_of
 from blackwell_matmul.emulator.order.order_listener import OrderListener
 from blackwell_matmul.emulator.order.ptx_findings import ERROR, PtxFinding, PtxReport
 from blackwell_matmul.emulator.parser import parse
-from blackwell_matmul.emulator.scheduler import Limit, Progress
+from blackwell_matmul.emulator.scheduler import ORDERS, Limit, Progress
 
 DEFAULT_ORDERS = ("eager",)
 """Orders of completion that run by default. In "eager" an operation completes when it is issued: its values are right,
@@ -45,11 +47,11 @@ def check_ptx(
 
     Raises InputError for arguments that do not fit.
     """
-    if not isinstance(orders, (tuple, list)) or not orders:
-        raise InputError(f"orders is {shown(orders)}; it must be a list of orders, such as eager.")
+    if not isinstance(orders, (tuple, list)) or not orders or not {*map(plain_text, orders)} <= {*ORDERS}:
+        raise InputError(f"orders is {shown(orders)}; it must be a list of orders, of {', '.join(ORDERS)}.")
     report = PtxReport("", "", tuple(orders))
     tensors = [each.pointer if isinstance(each, TensorMap) else each for each in args]
-    before = [each.copy() if isinstance(each, np.ndarray) else _cloned(each) for each in tensors]
+    before = [_copied(each) for each in tensors] if len(orders) > 1 else []
     for place, order in enumerate(orders):
         if place:
             for each, kept in zip(tensors, before):
@@ -81,9 +83,9 @@ def _named(code: Bundle | str | Path, kernel: str | None) -> tuple[str, str]:
     return entry_of(module, kernel).name, module.target
 
 
-def _cloned(value: object) -> object:
-    """Return a copy of a torch tensor; None for other values, which a launch cannot write."""
-    return value.clone() if hasattr(value, "clone") and hasattr(value, "data_ptr") else None
+def _copied(value: Any) -> Any:
+    """Return a copy of an array or a torch tensor; None for other values, which a launch cannot write."""
+    return value.copy() if isinstance(value, np.ndarray) else value.clone() if is_torch_tensor(value) else None
 
 
 STOPS = (

@@ -19,7 +19,7 @@ from blackwell_matmul.base.digests import EDITED, compiler_digest, digest, tilus
 from blackwell_matmul.base.errors import BlackwellMatmulError, CompileError, InputError
 from blackwell_matmul.base.interrupts import Pool
 from blackwell_matmul.base.processes import can_fork, cores, uncollected
-from blackwell_matmul.base.validation import integer, shown
+from blackwell_matmul.base.validation import attribute, integer, shown
 from blackwell_matmul.compiler import cache as disk
 from blackwell_matmul.compiler import nvrtc
 from blackwell_matmul.compiler.bundle import Bundle, Marks
@@ -262,7 +262,8 @@ def compile_many(
     workers: processes (None: one for each core). progress: called with (finished, total) schedules.
     """
     check_flag("cache", cache)
-    if not isinstance(schedules, Iterable) or isinstance(schedules, (str, bytes, Mapping)):
+    some = isinstance(schedules, Iterable) and attribute(schedules, "dtype") is None  # no array or tensor
+    if not some or isinstance(schedules, (str, bytes, Mapping)):
         raise InputError(f"schedules is {shown(schedules)}; it must be a list of schedules.")
     asked = plain_workers(workers)
     check_progress(progress, "finished, total")

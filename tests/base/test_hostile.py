@@ -34,8 +34,9 @@ from tilus import float16, int32
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import blackwell_matmul as b
-from blackwell_matmul import cli, kernels, simulate
+from blackwell_matmul import cli, compiler, kernels, simulate, tuner
 from blackwell_matmul.cli.views import terminal
+from blackwell_matmul.emulator import Limit
 from blackwell_matmul.hardware import detect
 from blackwell_matmul.hardware.gpus import GPUS, gpu_for_target
 from blackwell_matmul.harness import make_inputs
@@ -264,6 +265,34 @@ def scaled() -> dict[str, Any]:
     return {"input": eights, "mat2": eights.T, "scale_a": torch.ones(1), "scale_b": torch.ones(1)}
 
 
+PTX = """.version 8.7
+.target sm_100a
+.address_size 64
+.visible .entry k(.param .u64 x, .param .u32 n, .param .f32 f) { ret; }
+"""
+
+
+def ptx_arguments() -> dict[str, Any]:
+    call = {"code": PTX, "x": half(), "n": 8, "f": 1.0, "grid": None, "block": 32, "cluster": None, "shared_bytes": 0}
+    return {**call, "kernel": None, "seed": 0, "limit": None}
+
+
+def emulate_ptx(code, x, n, f, **options: Any) -> Any:
+    return b.emulate(code, x, n, f, **options)
+
+
+def check_ptx(code, x, n, f, **options: Any) -> Any:
+    return b.check_ptx(code, x, n, f, **options)
+
+
+def limited(steps, seconds, bytes) -> Any:
+    return b.emulate(PTX, half(), 8, 1.0, limit=Limit(steps, seconds, bytes))
+
+
+def compile_many(m, n, k, a, b, c, script, **options: Any) -> Any:
+    return compiler.compile_many(script, m, n, k, a, b, c, **options)
+
+
 @functools.cache
 def with_marks() -> b.Bundle:
     return b.compile("h1", 8, 8, 8, timeline=64)
@@ -347,6 +376,17 @@ CALLS = {
     "form of run_matmul": Target(
         lambda form: b.run_matmul("blackwell", 8, 8, 8, form=form, target="sm_100a", workers=1),
         lambda: {"form": b.Epilogue()},
+    ),
+    "emulate": Target(emulate_ptx, lambda: {**ptx_arguments(), "order": "late", "unwritten": None, "listener": None}),
+    "check_ptx": Target(check_ptx, lambda: {**ptx_arguments(), "orders": ("eager",)}),
+    "Limit": Target(limited, lambda: {"steps": 1000, "seconds": 10, "bytes": 1 << 20}),
+    "compile_many": Target(
+        compile_many,
+        lambda: {**operands(), "script": b.BlackwellMatmulV1, "schedules": [], "target": "sm_100a", "workers": 1},
+    ),
+    "rank": Target(
+        lambda **given: tuner.rank(most=0, **given),
+        lambda: {"rung": "v1", "problem": PROBLEM, "gpu": "B200", "progress": None, "executor": "", "rows": None},
     ),
     "matmul": Target(b.matmul, lambda: {"input": half(), "other": half(), "simulate": False}),
     "linear": Target(

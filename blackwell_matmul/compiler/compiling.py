@@ -26,7 +26,7 @@ from blackwell_matmul.compiler.bundle import Bundle, Marks
 from blackwell_matmul.compiler.plan import Expr, folded
 from blackwell_matmul.compiler.resources import resources
 from blackwell_matmul.compiler.tilus_faults import shared_bytes_missing
-from blackwell_matmul.frontend import Bound, Program, bind_all, build_first, import_tilus, target_for
+from blackwell_matmul.frontend import Bound, Program, bind_all, bind_call, build_first, import_tilus, target_for
 from blackwell_matmul.frontend.faults import tilus_compat
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.problem.form import check_flag, check_progress
@@ -259,7 +259,8 @@ def compile_many(
     """Compile one script with each of these schedules. Return the bundles in order, with an error in place of a refused
     schedule.
 
-    workers: processes (None: one for each core). progress: called with (finished, total) schedules.
+    workers: processes (None: one for each core). progress: called with (finished, total) schedules. Raises InputError
+    for a script that is no kernel, and for another target or arguments than it takes.
     """
     check_flag("cache", cache)
     some = isinstance(schedules, Iterable) and attribute(schedules, "dtype") is None  # no array or tensor
@@ -268,6 +269,8 @@ def compile_many(
     asked = plain_workers(workers)
     check_progress(progress, "finished, total")
     import_tilus()
+    target = target_for(script, target)
+    bind_call(script, args)
     pins = list(schedules)
     processes = min(asked or cores(), len(pins))
     job = functools.partial(_one, script, args, target, cache)

@@ -118,7 +118,7 @@ def _storage(name: str, tensor: Any) -> tuple[Array, int]:
     if is_torch_tensor(tensor):
         return _torch_storage(name, tensor)
     if not isinstance(tensor, np.ndarray):
-        raise InputError(f"{name} is {shown(tensor)}; a pointer takes a tensor, an array or None.")
+        raise InputError(f"{name} is {shown(tensor)}; a pointer takes a tensor or an array.")
     require_memory(name, tensor)
     root = tensor
     while isinstance(root.base, np.ndarray):

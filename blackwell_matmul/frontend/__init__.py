@@ -8,7 +8,7 @@ May import: base, hardware, problem.
 
 from __future__ import annotations
 
-from blackwell_matmul.frontend.bind import Bound, bind, bind_all, target_for
+from blackwell_matmul.frontend.bind import Bound, bind, bind_all, bind_call, target_for
 from blackwell_matmul.frontend.build import build, build_first
 from blackwell_matmul.frontend.faults.tilus_compat import import_tilus, target, target_names
 from blackwell_matmul.frontend.identity import IdentityMap
@@ -22,6 +22,7 @@ __all__ = [
     "SharedAllocation",
     "bind",
     "bind_all",
+    "bind_call",
     "build",
     "build_first",
     "import_tilus",

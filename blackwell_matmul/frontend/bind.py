@@ -58,12 +58,20 @@ def bind_all(
     """
     import_tilus()
     check_target(target)
-    script_cls, rows, pins = _unpack(script)
-    check_functions(script_cls)
-    call = _bind_call(script_cls, tuple(args))
+    script_cls, rows, pins, call = bind_call(script, args)
     wanted = _merge(script_cls, pins, as_pins(schedule))
     candidates = _candidates(script_cls, rows, wanted, call["args"], target)
     return [Bound(script_cls=script_cls, init_kwargs=candidate, **call) for candidate in candidates]
+
+
+def bind_call(
+    script: Any, args: Sequence[Any]
+) -> tuple[type, list[dict[str, Any]] | None, Mapping[str, Any], dict[str, Any]]:
+    """Return the script class, the rows that its instance already chose (or None), its pinned arguments, and the fields
+    of `Bound` that depend on the call; raise InputError if `script` is no kernel, or is not called so."""
+    script_cls, rows, pins = _unpack(script)
+    check_functions(script_cls)
+    return script_cls, rows, pins, _bind_call(script_cls, tuple(args))
 
 
 DEFAULT_TARGET = "sm_100a"

@@ -493,12 +493,29 @@ def test_a_switch_is_true_or_false(call: Callable[[], Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"schedules": 3}, {"schedules": "block_n=64"}, {"schedules": {}}, {"workers": 2**70}, {"progress": len}]
+    "wrong",
+    [
+        *({"schedules": 3}, {"schedules": "block_n=64"}, {"schedules": {}}, {"schedules": np.zeros(3)}),
+        *({"workers": 2**70}, {"progress": len}, {"target": "sm_1"}),
+    ],
 )
 def test_compile_many_says_which_option_is_wrong(wrong: dict[str, Any]) -> None:
     (name,) = wrong
     with pytest.raises(b.InputError, match=f"^{name} is .*; it must be "):
         b.compile_many(b.BlackwellMatmulV1, *operands().values(), **{"schedules": [{}], **wrong})
+
+
+@pytest.mark.parametrize(
+    ("script", "given", "text"),
+    [
+        (3, operands(), "3 is no kernel"),
+        (b.BlackwellMatmulV1, {"m": 8, "n": 8, "k": 8}, "BlackwellMatmulV1 takes 6 arguments .* but got 3"),
+        (b.BlackwellMatmulV1, {**operands(), "m": "8"}, "m of BlackwellMatmulV1 is '8'"),
+    ],
+)
+def test_compile_many_raises_what_no_schedule_can_mend(script: Any, given: dict[str, Any], text: str) -> None:
+    with pytest.raises(b.InputError, match=f"^{text}"):
+        b.compile_many(script, *given.values(), schedules=[{}, {}])
 
 
 OPTIONS = {

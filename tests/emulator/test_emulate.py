@@ -179,7 +179,7 @@ def test_arguments_that_do_not_fit() -> None:
     refused("parameter 1 of k", args=(a, 1.5, 1.0))
     refused("parameter 1 of k has 4 bytes, in which 4294967296 does not fit", args=(a, 1 << 32, 1.0))
     refused("parameter 1 of k has 4 bytes, in which -2147483649 does not fit", args=(a, -(1 << 31) - 1, 1.0))
-    refused("a pointer takes a tensor, an array or None", args=("a", 4, 1.0))
+    refused("argument 0 is 'a'; a pointer takes a tensor or an array", args=("a", 4, 1.0))
     refused("parameter 2 of k is .f32", args=(a, 4, a))
     refused("parameter 1 of k is .u32; it was given None", args=(a, None, 1.0))
     refused("argument 0 is <class 'torch.Tensor'>; a pointer takes", args=(torch.Tensor, 4, 1.0))

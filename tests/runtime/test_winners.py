@@ -49,6 +49,19 @@ def test_a_winner_is_found_for_its_kernel_sizes_type_and_gpu():
         assert stored("v1", other, B200) is None
 
 
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        ((3, PROBLEM, B200), "script is 3; give a tilus.Script class"),
+        (("v1", (8, 8, 8), B200), r"problem is \(8, 8, 8\) and gpu is .*; they must be a Problem and a Gpu"),
+        (("v1", PROBLEM, "B200"), "problem is .* and gpu is 'B200'; they must be a Problem and a Gpu"),
+    ],
+)
+def test_what_is_asked_for_wrongly_is_one_sentence(asked, text):
+    with pytest.raises(InputError, match=f"^{text}.*\\.$"):
+        stored(*asked)
+
+
 def test_m_counts_by_its_band():
     kept()
     assert [stored("v1", Problem(m, 256, 128), B200) is not None for m in (64, 65, 128, 129)] == [

@@ -16,6 +16,7 @@ from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.files import write_whole
 from blackwell_matmul.base.one_line import OneLine, spelled_out
 from blackwell_matmul.base.records import content_of, sealed, unsealed, whole
+from blackwell_matmul.base.validation import shown
 from blackwell_matmul.compiler.plan import LaunchPlan
 
 BUNDLE_FORMAT = 4
@@ -106,7 +107,7 @@ class Bundle(OneLine):
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write the four files into `folder` and return the folder, made if missing; existing files are replaced."""
-        place = Path(folder)
+        place = _folder(folder)
         parts = {name: _bytes(getattr(self, name)) for name in FILES}
         try:
             record = sealed(self._record(parts), BUNDLE_FORMAT)
@@ -135,7 +136,7 @@ class Bundle(OneLine):
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Bundle:
         """Return the bundle in `folder`; raise InputError, with the file's name, for a missing or changed file."""
-        place = Path(folder)
+        place = _folder(folder)
         record = unsealed(place / RECORD, BUNDLE_FORMAT, "bundle")
         parts = {name: _read_part(place / file, record.get("files")) for name, file in FILES.items()}
         try:
@@ -151,6 +152,13 @@ class Bundle(OneLine):
             raise InputError(f"{place / RECORD} is damaged: {error}") from error
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"{place / RECORD} is damaged: {type(error).__name__} {error}.") from error
+
+
+def _folder(folder: object) -> Path:
+    """Return the path of a bundle's folder; raise InputError for a value that is no path."""
+    if not isinstance(folder, (str, os.PathLike)):
+        raise InputError(f"folder is {shown(folder)}; it must be the path of a bundle's folder.")
+    return Path(folder)
 
 
 def _bytes(part: str | bytes) -> bytes:

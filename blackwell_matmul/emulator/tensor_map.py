@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from blackwell_matmul.base.validation import integer, plain_text, shown
 from blackwell_matmul.emulator.lanes import Array
 from blackwell_matmul.emulator.spaces import Undefined
 
@@ -101,6 +102,10 @@ PROMOTIONS = {"NONE": 0, "L2_64B": 1, "L2_128B": 2, "L2_256B": 3}
 
 def image(described: Any, address: int) -> bytes:
     """Return the 128 bytes of a TensorMap whose expressions are evaluated. address: emulated address of its tensor."""
+    for name, least in (("dims", 1), ("strides_bytes", 0), ("box", 0), ("element_strides", 0)):
+        each = getattr(described, name)
+        if not isinstance(each, (tuple, list)) or any(integer(value, least, 2**63) is None for value in each):
+            raise Undefined(f"the tensor map's {name} is {shown(each)}: it is a list of whole numbers from {least} on")
     fields: dict[str, Any] = {
         "address": address, "kind": TILED, "rank": len(described.dims) - 1, "dims": described.dims,
         "strides": described.strides_bytes, "box": described.box, "steps": described.element_strides,
@@ -116,8 +121,6 @@ def image(described: Any, address: int) -> bytes:
         raise Undefined(
             f"the tensor map has {text} dims, box, element_strides and strides_bytes; strides are one fewer"
         )
-    if not all(isinstance(each, (int, np.integer)) for part in lists for each in part) or min(lists[0], default=1) < 1:
-        raise Undefined(f"the tensor map has dims {lists[0]}, box {lists[1]}: they are positive whole numbers")
     raw = bytes(ENCODED_MAP_BYTES)
     for name, value in fields.items():
         for index, each in enumerate(value if isinstance(value, (tuple, list)) else [value]):
@@ -160,10 +163,11 @@ def _field(bits: int, name: str, index: int = 0) -> int:
     return (code + field.bias) * field.unit
 
 
-def _named(table: dict[str, Any], name: str, what: str) -> Any:
-    if name not in table:
-        raise Undefined(f"a tensor map with {what} {name} is not emulated; there are {', '.join(table)}")
-    return table[name]
+def _named(table: dict[str, Any], name: object, what: str) -> Any:
+    found = plain_text(name)
+    if found is None or found not in table:
+        raise Undefined(f"a tensor map with {what} {shown(name)} is not emulated; there are {', '.join(table)}")
+    return table[found]
 
 
 @dataclass(frozen=True)

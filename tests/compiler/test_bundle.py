@@ -133,6 +133,13 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
         BUNDLE.save(tmp_path / "file" / "out")
 
 
+@pytest.mark.parametrize("folder", [3, None, b"x", ["x"]])
+def test_a_folder_that_is_no_path(folder: Any) -> None:
+    for use in (BUNDLE.save, Bundle.load):
+        with pytest.raises(InputError, match=r"^folder is .*; it must be the path of a bundle's folder\.$"):
+            use(folder)
+
+
 def test_nothing_is_left_behind(tmp_path: Path) -> None:
     BUNDLE.save(tmp_path)
     assert not [file for file in tmp_path.iterdir() if file.name.startswith(".")]

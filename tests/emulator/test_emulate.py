@@ -312,8 +312,11 @@ def test_a_view_without_elements_has_the_address_where_it_begins() -> None:
     [
         ({"dims": (8,)}, "the tensor map has 1, 2, 2, 1 dims, box, element_strides and strides_bytes"),
         ({"strides_bytes": ()}, "the tensor map has 2, 2, 2, 0 dims, box, element_strides and strides_bytes"),
-        ({"dims": ("a", 8)}, "they are positive whole numbers"),
-        ({"dims": (0, 8)}, "they are positive whole numbers"),
+        ({"dims": ("a", 8)}, "the tensor map's dims is ('a', 8): it is a list of whole numbers from 1 on"),
+        ({"dims": (0, 8)}, "the tensor map's dims is (0, 8): it is a list of whole numbers from 1 on"),
+        ({"dims": 8}, "the tensor map's dims is 8: it is a list"),
+        ({"box": (4, True)}, "the tensor map's box is (4, True): it is a list of whole numbers from 0 on"),
+        ({"dtype": ["UINT32"]}, "a tensor map with element type ['UINT32'] is not emulated; there are"),
     ],
 )
 def test_tensor_maps_that_no_driver_encodes(change: dict[str, Any], text: str) -> None:

@@ -207,9 +207,9 @@ def test_swizzles_exchange_chunks_by_the_absolute_address(span: int, bits: int) 
         ({"box": (4, 4)}, "rows of 8 bytes are no multiple of 16"),
         ({"box": (64, 4), "swizzle": "64B"}, "rows of 128 bytes .* longer than the swizzle of 64"),
         ({"address": 8}, "address 0x8 is no multiple of 16 bytes"),
-        ({"interleave": "16B"}, "interleave 16B is not emulated"),
-        ({"swizzle": "96B"}, "swizzle 96B is not emulated"),
-        ({"dtype": "FP3"}, "element type FP3"),
+        ({"interleave": "16B"}, "interleave '16B' is not emulated"),
+        ({"swizzle": "96B"}, "swizzle '96B' is not emulated"),
+        ({"dtype": "FP3"}, "element type 'FP3'"),
     ],
 )
 def test_maps_that_the_driver_refuses(changed: dict[str, Any], text: str) -> None:

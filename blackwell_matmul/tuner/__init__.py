@@ -3,7 +3,7 @@
 `candidates` lists and orders schedules. `ranking` predicts the first of them. `tuning` measures the best through the
 harness and stores the winner, which `tuned` returns. `packs` compiles the kernels of common calls ahead.
 
-May import: base, compiler, frontend, hardware, harness, jobs, kernels, ops, problem, runtime, scheduling.
+May import: base, compiler, frontend, hardware, harness, jobs, ops, problem, runtime, scheduling.
 """
 
 from __future__ import annotations

@@ -4,13 +4,15 @@
     python bench/gpu/contend.py --held 24 --out bench/results/h200_held.json
 
 A row has the time of a product alone, and while four gathers of 64 Mi elements a rank run, or four kernels of `--held`
-CTAs that copy; each is the median of turns of four calls. "ours": `matmul` with its tiles from a queue. "ours, fixed
+CTAs that copy; each is the median of turns of four calls, in an order of its own for each turn, as the power of one
+sets the clock of the next. "ours": `matmul` with its tiles from a queue. "ours, fixed
 order": after share_gpu(False).
 """
 
 from __future__ import annotations
 
 import json
+import random
 import statistics
 from collections.abc import Callable
 from functools import partial
@@ -28,7 +30,7 @@ SIZES = (
     (4096, 4096, 4096), (8192, 8192, 8192), (4096, 28672, 8192), (2048, 8192, 8192), (4096, 4096, 14336),
     (8192, 1024, 4096),
 )  # fmt: skip
-TURNS, CALLS, DISTURBANCES, MOVED = 11, 4, 4, 64 << 20
+TURNS, CALLS, DISTURBANCES, MOVED = 21, 4, 4, 64 << 20
 ROUNDS = 1000
 """Tiles that a CTA of `Holder` copies, in about half a millisecond."""
 
@@ -64,8 +66,9 @@ def row_of(size: tuple[int, int, int], side: torch.cuda.Stream, disturb: Callabl
     m, n, k = size
     a, b = (torch.randn(rows, k, device="cuda", dtype=torch.bfloat16) for rows in (m, n))
     times: dict[str, list[float]] = {}
+    dice = random.Random(0)  # all ranks have the same order
     for _ in range(TURNS):
-        for name, shared in NAMES.items():
+        for name, shared in dice.sample([*NAMES.items()], len(NAMES)):
             call = partial(torch.matmul if name == "torch" else matmul, a, b.T)
             share_gpu(shared)
             call()  # planned as set

@@ -1,4 +1,5 @@
-"""Detection of CTAs that wait for each other by semaphores, which a simulation of one SM cannot time."""
+"""Detection of CTAs that wait for each other by semaphores, or count together. A simulation of one SM cannot time
+them."""
 
 from __future__ import annotations
 
@@ -40,7 +41,15 @@ def across_sms(lowered: Lowered, loop: Location | None = None) -> UnsupportedErr
 
 
 def require_no_turns(lowered: Lowered, grid: Grid, clusters: Sequence[list[Position]]) -> None:
-    """Raise UnsupportedError if a CTA waits for a semaphore that another CTA of the launch has to store to."""
+    """Raise UnsupportedError if a CTA waits for a semaphore that another CTA of the launch has to store to, or if CTAs
+    share a counter."""
+    for _, each in lowered.calls.values():
+        if each.description.updates:
+            counter = f"{each.name} ({each.location})"
+            raise UnsupportedError(
+                f"{lowered.program.name} has no predicted time: CTAs of all SMs count by {counter} and one SM is timed"
+                " by itself; check takes such a launch, and predict one without a shared counter."
+            )
     if len(clusters) * len(clusters[0]) == 1:
         return
     if any("acquire" in each.description.awaited for _, each in lowered.calls.values()) and (

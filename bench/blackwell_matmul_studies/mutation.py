@@ -197,6 +197,10 @@ SCHEDULES: Mapping[str, tuple[dict[str, Any], ...]] = {
     "zero_padding of hopper": (
         {**ONE_GROUP, "block_m": 16, "block_k": 64, "e_block_n": 16, "stages": 3, **SPLIT[2], "cluster_n": 1},
     ),
+    "tile_order of hopper": (
+        {**ONE_GROUP, "block_k": 32, "e_block_n": 32, "stages": 2, **ABOVE[1], **WHOLE_K, "sm_count": 2, "queue": 1},
+        {**ONE_GROUP, "block_k": 32, "e_block_n": 32, "stages": 2, **ABOVE[2], **WHOLE_K, "sm_count": 4, "queue": 1},
+    ),
     "h0": (
         {"block_m": 128, "block_n": 64, "block_k": 32},
         {"block_m": 128, "block_n": 128, "block_k": 16},
@@ -275,6 +279,7 @@ SIZES_OF = {
     "few": ((20, 136, 264), (16, 128, 128)),
     **dict.fromkeys(GROUPED, ((200, 72, 136), (96, 64, 64))),
     "zero_padding of hopper": ((24, 88, 200), (16, 64, 128)),
+    "tile_order of hopper": ((328, 200, 72), (128, 64, 64)),
     **dict.fromkeys(("raster of blackwell", "raster of hopper"), ((600, 136, 40),)),
 }
 """Sizes of a kernel, or of a part of a kernel, that is not run with those above. "quantizer": rows, matrices, K."""

@@ -28,7 +28,9 @@ RowsOption = Annotated[
 
 
 def rows_of(chosen: str, name: str) -> Path:
-    """Return the file where an interrupted run of a script continues."""
+    """Return the file where an interrupted run of a script continues; make the folder of the usual one."""
+    if not chosen:
+        Path("build").mkdir(exist_ok=True)
     return Path(chosen or f"build/{name}.jsonl")
 
 

@@ -331,7 +331,7 @@ def test_the_result_has_every_part_and_nothing_survives() -> None:
     folder = Path(__file__).parents[2] / "bench" / "results"
     results = [
         json.loads((folder / f"mutation_{name}.json").read_text())
-        for name in ("parts", "scaled", "geforce", "quantizers")
+        for name in ("parts", "queue", "scaled", "geforce", "quantizers")
     ]
     names = {each["mutant"].rsplit(":", 2)[0] for result in results for each in result["mutants"]}
     parts = {each for each in mutation.kernels() if " of " in each} - {"block_scales of hopper"}  # no call has its form

@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -122,6 +123,8 @@ def _compiled(program: Program, bound: Bound, key: str, marks: Marks | None) -> 
     early = program.early_start and marks is None  # the preceding kernel may write the buffer
     early_start = _early_start(bound) if early else 0
     plan = launch_plan(lowered.module, program, source.kernel, early_start, _defaults(program, bound))
+    if _leaves_zeros(bound):
+        plan = replace(plan, workspaces=tuple(replace(each, kept=each.clear) for each in plan.workspaces))
     made = nvrtc.compile_source(source.numbered, program.target, program.name)
     return Bundle(
         name=program.name, target=program.target, source=source.text, ptx=made.ptx, cubin=made.cubin, plan=plan,
@@ -138,6 +141,12 @@ def _early_start(bound: Bound) -> Expr:
     if not callable(says):
         return 1
     return folded(says({**bound.init_kwargs, **{name: name for name in bound.kernel_args}, **bound.consts}))
+
+
+def _leaves_zeros(bound: Bound) -> bool:
+    """Return True if the script says that each launch leaves zeros in its workspaces with `requires_clean=True`."""
+    says = getattr(bound.script_cls, "leaves_zeros", None)
+    return callable(says) and says() is True
 
 
 def _defaults(program: Program, bound: Bound) -> Defaults:

@@ -171,10 +171,12 @@ class TensorMap:
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """Global memory for one launch. clear: True if each launch starts with zeros."""
+    """Global memory for one launch. clear: True if each launch starts with zeros. kept: True if each launch also leaves
+    zeros, so that the next launch of the stream can have the same memory."""
 
     nbytes: Expr
     clear: bool
+    kept: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,8 +63,8 @@ class Prepared:
     """True if the GPU must be made current first: streams 0, 1 and 2 belong to no GPU and use the current context."""
     plain: bool
     """True if a launch is one driver call on the current GPU: no workspaces, and a grid that is not empty."""
-    zeroed: tuple[tuple[int, Workspace], ...] = ()
-    """The workspaces, with the places of their arguments, if all are zeroed and the grid is not empty."""
+    kept: tuple[tuple[int, Workspace], ...] = ()
+    """The workspaces, with the places of their arguments, if all are kept and the grid is not empty."""
     _enqueue: Callable[[], int] = dataclasses.field(init=False)
     """The driver's launch with these arguments, on the current GPU; returns the driver's error code."""
 
@@ -82,8 +82,8 @@ class Prepared:
             for i, each in enumerate(launch.arguments)
             if each.kind == "workspace"
         ]
-        zeroed = () if launch.is_empty or not all(each.clear for _, each in places) else tuple(places)
-        return cls(name, function, launch, device, config, Packed.of(launch, device), switches, plain, zeroed)
+        kept = () if launch.is_empty or not all(each.kept for _, each in places) else tuple(places)
+        return cls(name, function, launch, device, config, Packed.of(launch, device), switches, plain, kept)
 
     def copy(self) -> Prepared:
         """Return the launch with its own copy of the arguments."""
@@ -131,12 +131,12 @@ class Prepared:
             raise self._refused(code)
 
     def _launch_with_workspaces(self) -> None:
-        """Launch with new workspaces in a copy of the arguments; `self` stays unchanged. Zeroed ones alone, which every
+        """Launch with new workspaces in a copy of the arguments; `self` stays unchanged. Kept ones alone, which every
         launch of the stream shares, are arguments of `self`."""
         stream = self.config.stream or 0
-        if self.zeroed:
-            kept = [(place, torch_cuda.empty(each, self.device, stream)) for place, each in self.zeroed]
-            for place, tensor in kept:
+        if self.kept:
+            tensors = [torch_cuda.empty(each, self.device, stream) for _, each in self.kept]
+            for (place, _), tensor in zip(self.kept, tensors):
                 self.packed.values[place] = tensor.data_ptr()
             self._launch(self._enqueue)
             return

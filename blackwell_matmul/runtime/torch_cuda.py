@@ -58,26 +58,26 @@ def current(device: int) -> AbstractContextManager[Any]:
 def empty(workspace: Workspace, device: int, stream: int) -> torch.Tensor:
     """Return a workspace for one stream. The tensor may be dropped once the work is queued.
 
-    A zeroed workspace is kept for the stream's next launch, as each kernel leaves zeros in it (tilus,
-    `Script.global_tensor`). A graph gets its own, which each replay zeroes.
+    A workspace in which each launch leaves zeros is kept for the stream's next launch. A graph gets its own, which each
+    replay zeroes.
     """
     if stream != current_stream(device):
         with torch.cuda.stream(torch.cuda.ExternalStream(stream, device=torch.device("cuda", device))):
             return empty(workspace, device, current_stream(device))
     nbytes = cast("int", workspace.nbytes)
-    kept = _zeroed.get((device, stream)) if workspace.clear else None
-    of_graph = torch.cuda.is_current_stream_capturing()
-    if kept is not None and not of_graph and kept.nbytes >= nbytes:
+    keeps = workspace.kept and not torch.cuda.is_current_stream_capturing()
+    kept = _zeroed.get((device, stream)) if keeps else None
+    if kept is not None and kept.nbytes >= nbytes:
         return kept
     make = torch.zeros if workspace.clear else torch.empty
     made = make(nbytes, dtype=torch.uint8, device=torch.device("cuda", device))
-    if workspace.clear and not of_graph:
+    if keeps:
         _zeroed[device, stream] = made
     return made
 
 
 _zeroed: dict[tuple[int, int], torch.Tensor] = {}
-"""The zeroed workspace of each GPU's stream."""
+"""The workspace that is kept for each GPU's stream. It holds zeros between launches."""
 
 
 def allocated(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype, device: int) -> torch.Tensor:

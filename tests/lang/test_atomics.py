@@ -40,6 +40,8 @@ def test_the_emulator_counts_as_the_simulator() -> None:
     called = arguments()
     bundle = compile(Numbered, *called)
     assert bundle.ptx.count("atom.relaxed.gpu.inc.u32") == 1
+    (workspace,) = bundle.plan.workspaces
+    assert workspace.clear and not workspace.kept, "a script may leave other numbers"
     emulate(bundle, *called)
     assert set(called[2].tolist()) <= {1, 2, 3} and called[2].all()
 

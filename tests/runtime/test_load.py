@@ -199,7 +199,7 @@ def test_an_empty_grid_is_no_launch(gpu, source, target):
     assert not gpu.calls("cuLaunchKernelEx")
 
 
-def test_a_launch_takes_the_workspace_of_its_stream(gpu, source, target, monkeypatch):
+def test_workspaces_are_new_cleared_and_not_kept(gpu, source, target, monkeypatch):
     taken = []
 
     def empty(workspace, device, stream):
@@ -215,6 +215,17 @@ def test_a_launch_takes_the_workspace_of_its_stream(gpu, source, target, monkeyp
     first, second = gpu.calls("cuLaunchKernelEx")
     assert first["p3"] != little_endian(0, 8)
     assert [first[p] for p in ("p0", "p1", "p2")] == [second[p] for p in ("p0", "p1", "p2")]
+
+
+def test_a_kept_workspace_is_an_argument_of_every_launch(gpu, source, target, monkeypatch):
+    memory = torch.zeros(16000, dtype=torch.uint8)
+    monkeypatch.setattr(torch_cuda, "empty", lambda workspace, device, stream: memory)
+    gpu.parameters(4, 8, 128, 8)
+    kept = tuple(dataclasses.replace(each, kept=True) for each in WORKING_PLAN.workspaces)
+    loaded = load(bundle(dataclasses.replace(WORKING_PLAN, workspaces=kept)))
+    loaded(1000, source, target)
+    loaded(1000, source, target)
+    assert [each["p3"] for each in gpu.calls("cuLaunchKernelEx")] == [little_endian(memory.data_ptr(), 8)] * 2
 
 
 @pytest.mark.parametrize(

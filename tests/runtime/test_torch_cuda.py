@@ -27,17 +27,22 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-def test_a_zeroed_workspace_is_kept_for_its_stream_and_grows(made: list[int]) -> None:
-    first, again = (torch_cuda.empty(Workspace(128, True), 0, 0x51) for _ in range(2))
+def test_a_workspace_that_is_left_zero_is_kept_for_its_stream_and_grows(made: list[int]) -> None:
+    first, again = (torch_cuda.empty(Workspace(128, True, True), 0, 0x51) for _ in range(2))
     assert first is again and made == [128]
-    assert torch_cuda.empty(Workspace(64, True), 0, 0x51) is first
-    larger = torch_cuda.empty(Workspace(256, True), 0, 0x51)
-    assert larger.nbytes == 256 and torch_cuda.empty(Workspace(128, True), 0, 0x51) is larger
-    assert torch_cuda.empty(Workspace(128, True), 1, 0x51) is not larger, "another GPU"
+    assert torch_cuda.empty(Workspace(64, True, True), 0, 0x51) is first
+    larger = torch_cuda.empty(Workspace(256, True, True), 0, 0x51)
+    assert larger.nbytes == 256 and torch_cuda.empty(Workspace(128, True, True), 0, 0x51) is larger
+    assert torch_cuda.empty(Workspace(128, True, True), 1, 0x51) is not larger, "another GPU"
     assert made == [128, 256, 128]
 
 
 def test_a_graph_zeroes_its_own_workspace(made: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = torch_cuda.empty(Workspace(128, True), 0, 0x51)
+    kept = torch_cuda.empty(Workspace(128, True, True), 0, 0x51)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    assert torch_cuda.empty(Workspace(128, True), 0, 0x51) is not kept and made == [128, 128]
+    assert torch_cuda.empty(Workspace(128, True, True), 0, 0x51) is not kept and made == [128, 128]
+
+
+def test_another_workspace_is_zeroed_for_each_launch(made: list[int]) -> None:
+    first, second = (torch_cuda.empty(Workspace(128, True), 0, 0x51) for _ in range(2))
+    assert first is not second and made == [128, 128] and not torch_cuda._zeroed

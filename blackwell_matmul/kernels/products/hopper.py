@@ -112,6 +112,11 @@ class HopperMatmul(EpilogueScript):
         self.scaled_n = scaled_columns(self.of_blocks, block_n, LAST_ROWS if swap_ab else e_block_n)
 
     @classmethod
+    def leaves_zeros(cls):
+        """Return True: the counter of a queue is 0 again at the end of each launch, and its memory is kept."""
+        return True
+
+    @classmethod
     def problem_of(cls, knobs, *args):
         """Return the problem of a call, and the form and the queue as arguments of `__init__`; remove these from
         `knobs`."""

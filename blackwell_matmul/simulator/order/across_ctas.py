@@ -41,8 +41,8 @@ def merge(
 
 
 def left_behind(memory: GlobalMemory) -> Iterator[Finding]:
-    """Report workspaces with requires_clean=True that the kernel leaves with other bits than zero. Such a workspace is
-    cleared once, at allocation, and not for each launch (tilus 0.2.0, `Script.global_tensor`)."""
+    """Report workspaces with requires_clean=True that the kernel leaves with other bits than zero. This package clears
+    them before each launch; tilus clears them once, at allocation (tilus 0.2.0, `Script.global_tensor`)."""
     for storage, location in memory.workspaces:
         if storage.defined and storage.segment.cells.any():  # by bits
             where, value = _first_left(storage)

@@ -5,8 +5,7 @@
 
 A row has the time of a product alone, and while four gathers of 64 Mi elements a rank run, or four kernels of `--held`
 CTAs that copy; each is the median of turns of four calls, in an order of its own for each turn, as the power of one
-sets the clock of the next. "ours": `matmul` with its tiles from a queue. "ours, fixed
-order": after share_gpu(False).
+sets the clock of the next. "ours": `matmul` with its tiles from a queue. "ours, fixed order": after share_gpu(False).
 """
 
 from __future__ import annotations
@@ -114,11 +113,10 @@ def main(
         if rank == 0:
             print(rows[-1], flush=True)
     if rank == 0:
-        by = f"python bench/gpu/contend.py --held {held}"
-        command = by if held else f"torchrun --nproc-per-node {dist.get_world_size()} bench/gpu/contend.py"
-        about = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
-        command = f"{command} --out bench/results/{out.name}"
-        out.write_text(json.dumps({"command": command, **about, "rows": rows}, indent=1) + "\n")
+        by = "python" if held else f"torchrun --nproc-per-node {dist.get_world_size()}"
+        options = f"--held {held} " * (held > 0) + f"--out bench/results/{out.name}"
+        about = {"command": f"{by} bench/gpu/contend.py {options}", "gpu": torch.cuda.get_device_name()}
+        out.write_text(json.dumps({**about, "torch": torch.__version__, "rows": rows}, indent=1) + "\n")
     if not held:
         dist.destroy_process_group()
 

@@ -1,4 +1,4 @@
-"""Block-scaled products for tilus scripts: types, scales in tensor memory or registers, and the products.
+"""Block-scaled products and counters for tilus scripts: types, scales in tensor memory or registers, the products.
 
 tilus 0.2.0 lacks them. This room adds classes and replaces none of tilus's. A line in a script's class adds the
 instructions: `tcgen05 = BlockScaled()` those of tcgen05, `mma_sync = BlockScaledWarps()` those of mma.sync, and

@@ -1,4 +1,4 @@
-"""Statements for block-scaled data. `BlockScaled`: tilus's tcgen05 instructions, and those with scales.
+"""Statements for block-scaled data and counters. `BlockScaled`: tilus's tcgen05 instructions, and those with scales.
 `BlockScaledWarps`: mma.sync with scales. `Rounded`: arithmetic and conversions with the same bits as torch's.
 `Atomics`: counters that all CTAs share."""
 

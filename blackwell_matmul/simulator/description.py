@@ -228,9 +228,9 @@ class Description:
     @functools.cached_property
     def updates(self) -> bool:
         """Return True if it reads and writes an element of global memory in one step, as an atomic operation."""
-        by_access = {each: {e.operand for e in self.effects if e.access is each} for each in Access}
-        both = by_access[Access.READ] & by_access[Access.WRITE]
-        return any(e.space is Space.GLOBAL and e.operand in both for e in self.effects)
+        in_global = [e for e in self.effects if e.space is Space.GLOBAL]
+        read, written = ({e.operand for e in in_global if e.access is each} for each in (Access.READ, Access.WRITE))
+        return not read.isdisjoint(written)
 
     @functools.cached_property
     def registers_later(self) -> bool:

@@ -8,7 +8,7 @@ An example of 8 tiles for 3 CTAs. Another kernel holds the SM of CTA 2 until CTA
 """
 
 import tilus
-from tilus import int32
+from tilus import RegisterTensor, int32
 
 from blackwell_matmul.kernels.parts.ring import Ring
 from blackwell_matmul.lang import Atomics
@@ -75,28 +75,9 @@ class TileQueue(FixedOrder):
         while tile < count:
             self.number.wait_empty()
             if self.ctas == 1:
-                self.assign(r_number, self.atomic.inc(self.g_numbers[0].item_ptr(), last=count - 1))
+                self.assign(r_number, self.take(count))
             else:
-                place = 1 + self.blockIdx.x // self.ctas
-                if self.cluster.blockRank == 0:
-                    self.passed.wait_empty()
-                    self.assign(r_number, self.atomic.inc(self.g_numbers[0].item_ptr(), last=count - 1))
-                    self.store_global(self.g_numbers, r_number, offsets=[place])
-                    self.sync()
-                    with self.single_thread():
-                        for rank in range(1, self.ctas):
-                            self.mbarrier.arrive_and_expect_tx_remote(
-                                self.passed.full(), transaction_bytes=0, target_rank=rank
-                            )
-                else:
-                    self.passed.wait_full()
-                    self.assign(r_number, self.load_global(self.g_numbers, offsets=[place], shape=[1]))
-                    self.sync()
-                    with self.single_thread():
-                        self.mbarrier.arrive_and_expect_tx_remote(
-                            self.passed.empty(), transaction_bytes=0, target_rank=0
-                        )
-                self.passed.advance()
+                self.take_together(r_number, count)
             self.store_shared(self.s_number, r_number)
             self.sync()
             with self.single_thread():
@@ -108,3 +89,26 @@ class TileQueue(FixedOrder):
                 self.passed.wait_empty()
                 r_zero = self.register_tensor(dtype=int32, shape=[1], init=0)
                 self.store_global(self.g_numbers, r_zero, offsets=[1 + self.blockIdx.x // self.ctas])
+
+    def take(self, count: int32):
+        """Return a number from the counter, in registers."""
+        return self.atomic.inc(self.g_numbers[0].item_ptr(), last=count - 1)
+
+    def take_together(self, r_number: RegisterTensor, count: int32):
+        """Set `r_number` to the number that the first CTA of the team takes."""
+        place = 1 + self.blockIdx.x // self.ctas
+        if self.cluster.blockRank == 0:
+            self.passed.wait_empty()
+            self.assign(r_number, self.take(count))
+            self.store_global(self.g_numbers, r_number, offsets=[place])
+            self.sync()
+            with self.single_thread():
+                for rank in range(1, self.ctas):
+                    self.mbarrier.arrive_and_expect_tx_remote(self.passed.full(), transaction_bytes=0, target_rank=rank)
+        else:
+            self.passed.wait_full()
+            self.assign(r_number, self.load_global(self.g_numbers, offsets=[place], shape=[1]))
+            self.sync()
+            with self.single_thread():
+                self.mbarrier.arrive_and_expect_tx_remote(self.passed.empty(), transaction_bytes=0, target_rank=0)
+        self.passed.advance()

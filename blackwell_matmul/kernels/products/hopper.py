@@ -26,7 +26,7 @@ from tilus import DataType, float32, int32, uint32, void_p
 from tilus.utils import cdiv
 
 from blackwell_matmul.base.errors import InputError
-from blackwell_matmul.base.validation import same, shown
+from blackwell_matmul.base.validation import integer, shown
 from blackwell_matmul.kernels.parts.block_scales import BlockScales, StagedScales
 from blackwell_matmul.kernels.parts.epilogue import EpilogueScript
 from blackwell_matmul.kernels.parts.multicast import ClusterOfTiles
@@ -124,7 +124,7 @@ class HopperMatmul(EpilogueScript):
         if "queue" not in knobs:
             return problem, of_call
         queue = knobs.pop("queue")
-        if isinstance(queue, bool) or not (same(queue, 0) or same(queue, 1)):
+        if integer(queue, 0, 1) is None:
             raise InputError(f"queue is {shown(queue)}; it must be 0, or 1 for tiles as they come.")
         return problem, {**of_call, "queue": queue}
 

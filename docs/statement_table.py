@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from blackwell_matmul.frontend import import_tilus
-from blackwell_matmul.lang import Atomics, BlockScaled, BlockScaledWarps, Rounded
+from blackwell_matmul.lang import Atomics, BlockScaled, BlockScaledWarps, MaxRegisters, Rounded
 from blackwell_matmul.simulator.semantics import DESCRIPTIONS
 
 import_tilus()
@@ -62,7 +62,7 @@ BESIDE_STATEMENTS = """
   `blackwell_matmul.lang`, adds `alloc_scales`, `copy_scales` and `mma_scaled` to those of tilus; `mma_sync =
   BlockScaledWarps()` adds `load_scales` and `dot_scaled`, of GeForce Blackwell and GB10. `rounded = Rounded()` adds
   arithmetic that keeps subnormal numbers and divides exactly, and the conversions of `quantize`. `atomic = Atomics()`
-  adds counters that all CTAs share.
+  adds counters that all CTAs share, and `setmaxnreg = MaxRegisters()` gives registers to other warpgroups.
 - **The launch**, set in `__call__`: `self.attrs.blocks = [x, y]`, an expression of the arguments; `self.attrs.warps =
   4`; `self.attrs.cluster_blocks = (2, 1)` for clusters.
 - **The place of this CTA**: `self.blockIdx.x` (`.y`, `.z`), `self.gridDim.x`. There is no `threadIdx`. The code of some
@@ -104,6 +104,7 @@ def groups() -> Mapping[str, type]:
     """The statements by what stands before them."""
     parts = {name: type(value) for name, value in vars(InstructionInterface).items() if not name.startswith("_")}
     parts |= {"tcgen05": BlockScaled, "mma_sync": BlockScaledWarps, "rounded": Rounded, "atomic": Atomics}
+    parts["setmaxnreg"] = MaxRegisters
     return {"self": InstructionInterface, **{f"self.{name}": kind for name, kind in sorted(parts.items())}}
 
 

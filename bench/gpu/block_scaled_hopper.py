@@ -62,7 +62,8 @@ PINS: tuple[dict[str, int], ...] = (
     {"block_m": 128, "block_n": 128, "cluster_m": 4}, {"block_m": 128, "block_n": 128, "cluster_m": 2, "cluster_n": 2},
     {"block_m": 128, "block_n": 128, "cluster_n": 2}, {"block_m": 128, "split_k": 2}, {"block_m": 128, "split_k": 4},
     {"block_m": 128, "block_n": 96}, {"block_m": 128, "block_n": 112}, {"block_m": 128, "block_n": 64},
-    {"block_m": 192}, {"block_m": 64, "split_k": 1, "swap_ab": 0}, {"block_m": 64, "split_k": 2},
+    {"block_m": 192, "block_n": 128}, {"block_m": 192, "block_n": 112}, {"block_m": 192, "block_n": 80},
+    {"block_m": 192, "block_n": 64}, {"block_m": 64, "split_k": 1, "swap_ab": 0}, {"block_m": 64, "split_k": 2},
     {"block_m": 64, "split_k": 4}, {"block_m": 64, "block_n": 128, "swap_ab": 0}, {"swap_ab": 1},
 )  # fmt: skip
 """Pins of the schedules that take part; equal schedules take part once."""

@@ -31,8 +31,15 @@ TURNS, TURN_US, MOST = 9, 3e3, 4
 SIZES = (
     (4096, 64, 4096), (5000, 64, 5000), (2048, 64, 8192), (4096, 96, 2048), (3000, 128, 3000), (1024, 64, 4096),
     (256, 256, 65536), (256, 64, 32768), (64, 512, 65536), (512, 512, 16384), (1024, 1024, 8192), (512, 1024, 4096),
-    (1536, 64, 16384), (2048, 128, 4096), (16, 1024, 16384), (128, 4096, 4096), (768, 768, 4096),
+    (1536, 64, 16384), (2048, 128, 4096), (16, 1024, 16384), (128, 4096, 4096), (768, 768, 4096), (256, 128, 65536),
+    (512, 256, 32768), (256, 256, 65000), (2000, 96, 5000), (96, 2000, 5000), (64, 5000, 5000), (128, 128, 262144),
 )  # fmt: skip
+HELD_OUT = (
+    (512, 512, 67408), (192, 128, 75288), (512, 128, 20528), (512, 256, 26776),
+    (96, 64, 86232), (384, 512, 93896), (128, 64, 77440), (96, 64, 12864),
+    (1500, 96, 7000), (96, 3000, 4200), (128, 1800, 6000), (2600, 64, 5200),
+)  # fmt: skip
+"""Sizes that the constants of `parts_of_k` were not chosen by; eight were drawn at random."""
 
 
 def predicted_us(cycles: float, gpu: Gpu) -> float:
@@ -68,7 +75,7 @@ def measured_us(size: tuple[int, int, int], gpu: Gpu) -> dict[str, float]:
 def main(out: Annotated[Path, typer.Option(help="The JSON file to write")]) -> None:
     """Time, print, and write."""
     gpu = bench_machine.gpu_at_hand()
-    write_times(__file__, out, SIZES, lambda size: measured_us(size, gpu))
+    write_times(__file__, out, SIZES + HELD_OUT, lambda size: measured_us(size, gpu))
 
 
 if __name__ == "__main__":

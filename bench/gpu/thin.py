@@ -5,11 +5,12 @@
     python bench/gpu/thin.py --knob stages --kind ring --out bench/results/h200_stages.json
     python bench/gpu/thin.py --knob group_m --kind columns --out bench/results/h200_columns.json
     python bench/gpu/thin.py --knob block_m --kind halves --out bench/results/h200_halves.json
+    python bench/gpu/thin.py --schedules 3 --kind eight --out bench/results/h200_three_warpgroups.json
 
 A call is `matmul`, `bmm` or `scaled_mm`, on the same tensors each time. Ten calls are captured in a CUDA graph. Ours
 and torch's take turns, and a time is the median of the turns. With --schedules those of `hopper` with the least
 predicted time take turns, too; with --knob the chosen one with each value of a knob. Products of the kinds "ring",
-"columns" and "halves" are timed if they are asked for.
+"columns", "halves" and "eight" are timed if they are asked for.
 """
 
 from __future__ import annotations
@@ -88,6 +89,14 @@ HALVES = (
 )  # fmt: skip
 """Products of fewer rows than wgmma multiplies, and more than half of them."""
 
+EIGHT = (
+    (8192, 8192, 8192), (4096, 4096, 4096), (2048, 8192, 8192), (4096, 14336, 4096), (4096, 14336, 8192),
+    (4096, 4096, 14336), (8192, 1024, 8192), (1024, 8192, 8192), (6144, 6144, 6144), (3072, 6144, 4096),
+    (16384, 2048, 8192), (2048, 2048, 8192), (8192, 8192, 2048), (5120, 5120, 5120), (16384, 4096, 4096),
+    (8192, 28672, 4096),
+)  # fmt: skip
+"""Products of 8 bits, with two and with three warpgroups."""
+
 
 def products() -> Iterator[Product]:
     yield Product("gemv", 1, 32000, 4096, dtype=FP16)
@@ -101,6 +110,7 @@ def products() -> Iterator[Product]:
 def others() -> Iterator[Product]:
     for kind, sizes in (("ring", RING), ("columns", COLUMNS), ("halves", HALVES)):
         yield from (Product(kind, *size) for size in sizes)
+    yield from (Product("eight", *size, dtype=E4M3) for size in EIGHT)
     yield from (Product("ring", *size, dtype=E4M3) for size in ((16, 8192, 4096), (64, 4096, 4096)))
 
 
@@ -120,11 +130,11 @@ def calls_of(product: Product) -> tuple[dict[str, Callable[[], Any]], tuple[Any,
 
 
 def schedules(arguments: tuple[Any, ...], most: int) -> dict[str, Schedule]:
-    """Return schedules with the least predicted time, one for each tile and split of K."""
+    """Return the preferred schedules, one for each tile and split of K."""
     gpu = bench_machine.gpu_at_hand()
     problem, _ = HopperMatmul.problem_of({}, *arguments)
     able = [each for each in space.projection(rung("hopper")) if rules.can_run(each, problem, gpu)]
-    able.sort(key=lambda each: space.predicted_cycles(tile_config(each, problem, gpu)))
+    able.sort(key=lambda each: space.preference(each, tile_config(each, problem, gpu)))
     found: dict[tuple[Any, ...], Schedule] = {}
     for each in able[:FIRST]:
         found.setdefault((each.block_m, each.block_n, each.swap_ab, each.split_k), each)

@@ -1,5 +1,5 @@
 """Emitters of the block-scaled instructions: tcgen05 for sm_100f (sm_100a, sm_103a), mma.sync for sm_120f (sm_120a,
-sm_121a), the conversion to e2m1 for both, and atom.inc for every target."""
+sm_121a), the conversion to e2m1 for both, atom.inc for every target, and setmaxnreg for sm_90a and later."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from tilus.hidet.ir.expr import as_expr, cast, logical_or
 from tilus.hidet.ir.stmt import asm
 from tilus.ir.layout.cuda.tcgen05.smem import canonicalize_shared_layout
 from tilus.ir.layout.ops import divide
-from tilus.target import nvgpu_sm100f, nvgpu_sm120f
+from tilus.target import nvgpu_sm90a, nvgpu_sm100f, nvgpu_sm120f
 
 from blackwell_matmul.lang.instructions import (
     AtomicIncInst,
     DotScaledInst,
     PackE2m1Inst,
+    SetMaxRegistersInst,
     Tcgen05CopyScalesInst,
     Tcgen05MmaScaledInst,
     Tcgen05ViewScalesInst,
@@ -203,3 +204,18 @@ class AtomicIncEmitter(BaseInstEmitter):
         counter = self.declare_var("counter", tp=~int32, init=inst.counter)
         old = self.get_or_allocate_var(inst.output, "old")
         self.append(asm(INC_PTX, outputs=[old[0]], inputs=[counter, cast(inst.last, uint32)], is_volatile=True))
+
+
+@register_emitter(SetMaxRegistersInst, target=nvgpu_sm90a)
+@register_emitter(SetMaxRegistersInst, target=nvgpu_sm100f)
+@register_emitter(SetMaxRegistersInst, target=nvgpu_sm120f)
+class SetMaxRegistersEmitter(BaseInstEmitter):
+    """Emits a setmaxnreg.
+
+    With a launch bound of one CTA, threads start with all registers that an SM has for them. Without the bound, ptxas
+    chooses the number and may drop setmaxnreg (ptxas of CUDA 13.0, C7508).
+    """
+
+    def emit(self, inst: Any) -> None:
+        self._codegen.builder.extend_attrs({"cuda.min_blocks": 1})
+        self.append(asm(f"setmaxnreg.{inst.action}.sync.aligned.u32 {inst.count};", is_volatile=True))

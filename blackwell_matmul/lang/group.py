@@ -1,6 +1,6 @@
 """Statements for block-scaled data and counters. `BlockScaled`: tilus's tcgen05 instructions, and those with scales.
 `BlockScaledWarps`: mma.sync with scales. `Rounded`: arithmetic and conversions with the same bits as torch's.
-`Atomics`: counters that all CTAs share."""
+`Atomics`: counters that all CTAs share. `MaxRegisters`: registers that a warpgroup gives to another."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from blackwell_matmul.lang.instructions import (
     AtomicIncInst,
     DotScaledInst,
     PackE2m1Inst,
+    SetMaxRegistersInst,
     Tcgen05CopyScalesInst,
     Tcgen05MmaScaledInst,
     Tcgen05ViewScalesInst,
@@ -211,3 +212,24 @@ class Atomics(InstructionGroup):
         old = RegisterTensor.create(int32, shape=[1])
         self._builder.append(AtomicIncInst(output=old, inputs=(), counter=as_expr(counter), last=as_expr(last)))
         return old
+
+
+class MaxRegisters(InstructionGroup):
+    """Transfer of registers from warpgroups that need few to those that multiply (PTX ISA, "setmaxnreg").
+
+    The line `setmaxnreg = MaxRegisters()` in a script's class adds these instructions. The threads of a CTA start with
+    as many registers each as an SM has for them, a multiple of 8: 168 for 384 threads, and 128 for 512. A whole
+    warpgroup executes the instruction, with a count that is a multiple of 8 from 24 to 256.
+    """
+
+    def dec(self, count: int) -> None:
+        """Keep `count` registers in each thread, and return the others to the CTA's pool."""
+        self._set("dec", count)
+
+    def inc(self, count: int) -> None:
+        """Wait until the CTA's pool has enough registers, and have `count` in each thread."""
+        self._set("inc", count)
+
+    def _set(self, action: str, count: int) -> None:
+        misuse.registers(self._builder, action, count)
+        self._builder.append(SetMaxRegistersInst(output=None, inputs=(), action=action, count=count))

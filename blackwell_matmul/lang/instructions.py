@@ -1,5 +1,5 @@
 """Instructions of tilus's IR that this room adds: a view of scales, the copy of scales, products with scales, the
-conversion to e2m1, and an atomic increment."""
+conversion to e2m1, an atomic increment, and the transfer of registers between warpgroups."""
 
 from __future__ import annotations
 
@@ -72,3 +72,14 @@ class AtomicIncInst(Instruction):
 
     counter: Expr
     last: Expr
+
+
+@dataclass(frozen=True, eq=False)
+class SetMaxRegistersInst(Instruction):
+    """Change of the registers that each thread of a warpgroup has.
+
+    action: "dec" or "inc". count: new number of registers.
+    """
+
+    action: str
+    count: int

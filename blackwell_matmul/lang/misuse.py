@@ -35,6 +35,9 @@ LANES, MOST_COLUMNS, FEWEST_COLUMNS = 128, 512, 32
 """Lanes and columns of tensor memory, and the fewest columns of an allocation (PTX ISA, "Tensor Memory",
 "tcgen05.alloc")."""
 
+WARPGROUP, REGISTERS = 128, range(24, 257, 8)
+"""Threads of a warpgroup, and the counts that setmaxnreg takes (PTX ISA, "setmaxnreg")."""
+
 TYPES_OF_SCALES = (float8_e8m0, float8_e4m3)
 LANE_BYTES = ATOM_BYTES // COLUMN_ROWS
 """Bytes of an atom in a lane of tensor memory. Each quarter of the lanes has a copy of the atom (`.warpx4`)."""
@@ -328,3 +331,14 @@ def count(builder: Any, counter: Any) -> None:
         isinstance(kind, PointerType) and kind.base_type == int32,
         "counter of atomic.inc is the address of an int32 in global memory, such as g_counter[0].item_ptr()",
     )
+
+
+# --- registers
+
+
+def registers(builder: Any, action: str, count: Any) -> None:
+    name, threads = f"setmaxnreg.{action}", builder.tg_stack.current_num_threads
+    whole = threads % WARPGROUP == 0 and builder.tg_stack.current_thread_begin % WARPGROUP == 0
+    require(whole, f"{name} is executed by whole warpgroups of {WARPGROUP} threads; here are {threads}")
+    fits = type(count) is int and count in REGISTERS
+    require(fits, f"{name} takes a multiple of 8 from {REGISTERS[0]} to {REGISTERS[-1]}, and count is {count}")

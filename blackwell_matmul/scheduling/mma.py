@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
@@ -11,6 +12,7 @@ from blackwell_matmul.problem.block_scaled import ATOM_BYTES, BLOCK_SCALED
 from blackwell_matmul.problem.form import BLOCK_SCALES, SCALED_K, Form
 from blackwell_matmul.problem.problem import DTYPES, Problem, Schedule
 from blackwell_matmul.scheduling.tile_config import (
+    LAST_ROWS,
     MMA_K_BYTES,
     SCALE_ROW_BYTES,
     SHARED_ALIGNMENT_BYTES,
@@ -191,8 +193,12 @@ class Wgmma(MmaSpec):
     columns = (16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256)
     """Values of block_n in the space without swap_ab; with swap_ab any multiple of 8 from 64 on."""
 
-    columns_of_three = 192
-    """Largest block_n in the space for three warpgroups (`rules.FEW_REGISTERS`)."""
+    columns_of_three, columns_of_bytes = 192, (96, 128)
+    """Largest block_n for three warpgroups, and the values in the space with a block_k of 128, for 8 bits and two sums.
+    ptxas compiles a wgmma with the registers that threads start with: 192 columns compile, 208 do not (C7602)."""
+
+    registers_of_three, loading_registers = 160, 32
+    """Registers of a thread in each of three warpgroups, and in the one with the loading warp: 65,536 of a CTA."""
 
     @staticmethod
     def in_flight(block_n: int, consumers: int) -> int:
@@ -216,6 +222,12 @@ class Wgmma(MmaSpec):
         if element_bytes > 1 or form.fast_accum:
             return 0
         return max(1, (SUM_K_FP32 if form.out == "fp32" else SUM_K) // block_k)
+
+    def wrong_columns(self, tile: TileConfig) -> str | None:
+        if tile.consumers > 2 and tile.block_n > self.columns_of_three:
+            most = self.columns_of_three
+            return f"block_n = {tile.block_n}: ptxas has registers for {most} columns of three warpgroups; {most} fits."
+        return super().wrong_columns(tile)
 
     def wrong_rows(self, tile: TileConfig) -> str | None:
         rows = self.rows * tile.consumers
@@ -252,8 +264,16 @@ class Wgmma(MmaSpec):
 
     def _is_for_three(self, row: Mapping[str, int]) -> bool:
         """Return True if three warpgroups have the registers for this width."""
-        whole = row["block_k"] == SPACE_ROW_ELEMENTS
-        return whole and SPACE_COLUMNS[0] <= row.get("block_n", 0) <= self.columns_of_three
+        block_n, block_k = row.get("block_n", 0), row["block_k"]
+        if block_k == 2 * SPACE_ROW_ELEMENTS:
+            return block_n in self.columns_of_bytes
+        return block_k == SPACE_ROW_ELEMENTS and SPACE_COLUMNS[0] <= block_n <= self.columns_of_three
+
+    def threads(self, tile: TileConfig) -> int:
+        return WARPGROUP * (tile.consumers + 1) if tile.consumers > 2 else super().threads(tile)
+
+    def registers_per_thread(self, tile: TileConfig) -> int:
+        return self.registers_of_three if tile.consumers > 2 else super().registers_per_thread(tile)
 
     def registers(self, tile: TileConfig) -> int:
         """Count registers of the sums, per thread. 8-bit products also hold the sums of a few k-tiles, and scales of
@@ -273,7 +293,7 @@ class Wgmma(MmaSpec):
         epilogue = tile.problem.form.epilogue
         elements = epilogue.bias * tile.problem.c_bytes, 4 * (epilogue.scale == "rowwise")
         columns = tile.consumers * sum(round_up(tile.block_n * each, SHARED_ALIGNMENT_BYTES) for each in elements)
-        of_blocks = [rows > 1 for rows in BLOCK_SCALES.get(epilogue.scale, ())][:: -1 if tile.swap_ab else 1]
+        of_blocks = self.of_blocks(tile.problem.form, tile.swap_ab)
         staged = map(self.scale_bytes, of_blocks, (tile.mma_m, tile.block_n))
         return columns + tile.stages * sum(round_up(each, SHARED_ALIGNMENT_BYTES) for each in staged)
 
@@ -284,6 +304,20 @@ class Wgmma(MmaSpec):
         of_blocks: 128 rows share a scale, and TMA loads a line of `SCALES_OF_A_LINE` scales.
         """
         return 4 * (SCALES_OF_A_LINE * (ceil_div(rows - 1, SCALED_K) + 1) if of_blocks else rows)
+
+    @staticmethod
+    def of_blocks(form: Form, swap_ab: bool) -> tuple[bool, ...]:
+        """Return whether 128 rows of the sums, and 128 columns, share a scale; empty without such scales."""
+        return tuple(rows > 1 for rows in BLOCK_SCALES.get(form.epilogue.scale, ()))[:: -1 if swap_ab else 1]
+
+    @staticmethod
+    def scaled_columns(form: Form, block_n: int, e_block_n: int, swap_ab: bool) -> int:
+        """Return the columns of a strip that has one scale; the whole tile if each column has one."""
+        step = LAST_ROWS if swap_ab else e_block_n  # divisor of the first column of a tile
+        return math.gcd(step, SCALED_K) if any(Wgmma.of_blocks(form, swap_ab)[1:]) else block_n
+
+    def has_scales_of_column_blocks(self, tile: TileConfig) -> bool:
+        return any(self.of_blocks(tile.problem.form, tile.swap_ab)[1:])
 
     def products_in_flight(self, tile: TileConfig) -> int:
         return self.in_flight(tile.block_n, tile.consumers) if "any_size" in tile.features else 0

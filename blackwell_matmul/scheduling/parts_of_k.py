@@ -28,15 +28,22 @@ from blackwell_matmul.scheduling.rules import TMA_BYTES, can_run
 from blackwell_matmul.scheduling.space import choose
 from blackwell_matmul.scheduling.tile_config import SWIZZLE_BYTES, ceil_div, round_up
 
-ROWS, COLUMNS = (16, 32, 64, 128), (16, 32, 64, 128, 256)
+ROWS, COLUMNS = (16, 32, 64, 128), (16, 32, 64, 96, 128, 256)
 """Values of block_m and block_n that are compared. They are few, as such products are bound by loads and not by the
 tile."""
 
 SPAN = 64
 """Elements of 16 bits in a piece of an operand that is not K-major (`frontend.operand_majors`)."""
 
-CLUSTERS = ((1, 1), (4, 1), (1, 4))
-"""Values of cluster_m and cluster_n: tiles in one row, or in one column, share an operand."""
+CLUSTERS, LARGE = ((1, 1), (4, 1), (2, 2), (1, 4)), 64
+"""Values of cluster_m and cluster_n, and the least block_m and block_n in a cluster. Four CTAs share loads; pairs, and
+smaller tiles in clusters, were no faster than single CTAs."""
+
+OF_FOUR = 0.9
+"""Cycles of the first launch in clusters of four, as a fraction of the predicted cycles (h200_divisions.json)."""
+
+SUMS_BYTES_PER_NS = 2500
+"""Bytes of sums that the first launch writes and the second one reads in a nanosecond (h200_divisions.json)."""
 
 CLEARLY_LESS = 0.96
 """Maximum ratio of predicted cycles for two launches in place of one. Of 17 products on an H200, two launches took 0.38
@@ -88,16 +95,20 @@ def divided(problem: Problem, parts: int) -> Problem:
 
 def _divisions(problem: Problem, gpu: Gpu, features: tuple[str, ...]) -> Iterator[Division]:
     """Yield divisions whose CTAs fill all SMs or half of them, and whose sums fit the L2."""
-    room = nearest_figures(gpu).near_l2_bytes / (SUM_BYTES * problem.m * problem.n)
+    figures = nearest_figures(gpu)
+    room = figures.near_l2_bytes / (SUM_BYTES * problem.m * problem.n)
     for tile, cluster in product(_tiles(problem), CLUSTERS):
         tiles = [ceil_div(size, block) for size, block in zip((problem.m, problem.n), tile)]
-        ctas = math.prod(map(round_up, tiles, cluster))
-        most = int(min(gpu.sm_count // ctas, room, problem.k_bytes // SWIZZLE_BYTES[0]))
-        for parts in {most, most // 2} - {0, 1} if all(map(operator.ge, tiles, cluster)) else ():
+        ctas, together = math.prod(map(round_up, tiles, cluster)), math.prod(cluster)
+        at_once = together * figures.clusters_at_once(gpu.sm_count, together)
+        most = int(min(at_once // ctas, room, problem.k_bytes // SWIZZLE_BYTES[0]))
+        able = all(map(operator.ge, tiles, cluster)) and (together == 1 or min(tile) >= LARGE)
+        for parts in {most, most // 2} - {0, 1} if able else ():
             sums = divided(problem, parts)
             schedule = _schedule(sums, tile, cluster, 1, gpu, features)
             if schedule is not None:
-                yield Division(_cycles(schedule, sums, gpu) + _sum_cycles(problem, parts, gpu), parts, schedule)
+                first = _cycles(schedule, sums, gpu) * (OF_FOUR if together > 1 else 1)
+                yield Division(first + _sum_cycles(problem, parts, gpu), parts, schedule)
 
 
 def _tiles(problem: Problem) -> Iterator[tuple[int, int]]:
@@ -150,7 +161,8 @@ def _cycles(schedule: Schedule, problem: Problem, gpu: Gpu) -> int:
 
 
 def _sum_cycles(problem: Problem, parts: int, gpu: Gpu) -> float:
-    """Predict the cycles of the second launch: two loads, one after the other, and all parts through the L2."""
+    """Predict the cycles of the second launch: two loads, one after the other, and all parts through the L2, which the
+    first launch writes."""
     figures = nearest_figures(gpu)
-    moved_ns = SUM_BYTES * problem.m * problem.n * parts / figures.l2_bytes_per_ns
+    moved_ns = SUM_BYTES * problem.m * problem.n * parts / SUMS_BYTES_PER_NS
     return (figures.ramp_ns + 2 * figures.l2_ns + moved_ns) * figures.clock_ghz + figures.start_cycles

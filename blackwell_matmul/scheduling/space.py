@@ -168,7 +168,8 @@ def _fills_its_cluster(row: Row) -> bool:
         wanted = SQUARE_GROUP if columns <= SQUARE_COLUMNS else last_order
         tells = cluster_m == 1 and large and order == wanted
     elif cluster_n > 1:
-        tells = cluster_m <= 2 and large and order == last_order and row["block_k"] == SPACE_ROW_ELEMENTS
+        deep = row["block_k"] == SPACE_ROW_ELEMENTS or row["consumers"] > 2
+        tells = cluster_m <= 2 and large and order == last_order and deep
     elif cluster_m > 2 or (cluster_m > 1 and swapped) or row.get("consumers", 1) > 2:
         tells = split_k == 1 and order == last_order and row["block_k"] >= SPACE_ROW_ELEMENTS
     else:

@@ -118,6 +118,10 @@ class MmaSpec(ABC):
     def threads(self, tile: TileConfig) -> int:
         return WARPGROUP * tile.consumers + (WARP if "specialised" in tile.features else 0)
 
+    def registers_per_thread(self, tile: TileConfig) -> int:
+        """Return the registers that a thread which holds a part of C can have."""
+        return tile.gpu.registers_per_thread(tile.threads)
+
     def tensor_memory_columns(self, tile: TileConfig) -> int:
         return 0
 
@@ -140,6 +144,10 @@ class MmaSpec(ABC):
     def scale_rows(self, tile: TileConfig) -> int:
         """Return the rows of `SCALE_ROW_BYTES` with the scales of a k-tile in shared memory."""
         return 0
+
+    def has_scales_of_column_blocks(self, tile: TileConfig) -> bool:
+        """Return True if 128 columns of the sums share a scale."""
+        return False
 
     def stored_before(self, tile: TileConfig) -> float:
         """Return the fraction of a tile that is stored before the next tile can be multiplied, with CLC."""
@@ -232,8 +240,8 @@ class TileConfig:
 
     @property
     def registers_per_thread(self) -> int:
-        """Return the registers that a thread can have, with this many threads."""
-        return self.gpu.registers_per_thread(self.threads)
+        """Return the registers that a thread which holds a part of C can have."""
+        return self.mma.registers_per_thread(self)
 
     @property
     def tensor_memory_columns(self) -> int:

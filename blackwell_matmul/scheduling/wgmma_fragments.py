@@ -5,13 +5,9 @@ register tensor cannot be cut into columns, but it can be viewed with the strips
 first dimensions, because in tilus 0.2.0 a slice of a register tensor begins at a multiple of its size.
 """
 
-import math
-from collections.abc import Sequence
-
 from tilus import RegisterLayout, SharedLayout
 from tilus.ir.layout.ops import register_layout, shared_row_major, shared_row_major_swizzle
 
-from blackwell_matmul.problem.form import SCALED_K
 from blackwell_matmul.scheduling.mma import Wgmma
 from blackwell_matmul.scheduling.tile_config import SWIZZLE_BYTES
 
@@ -36,15 +32,6 @@ def strip_layout(rows: int, columns: int, strip_columns: int) -> RegisterLayout:
         spatial_modes=[2, 4, 6],
         local_modes=[0, 1, 5, 3, 7],
     )
-
-
-def scaled_columns(of_blocks: Sequence[bool], block_n: int, step_n: int) -> int:
-    """Return the columns of a strip that has one scale; the whole tile if each column has one.
-
-    of_blocks: true if 128 share a scale, for rows and for columns of sums; empty without such scales. step_n: divisor
-    of the first column of a tile.
-    """
-    return math.gcd(step_n, SCALED_K) if any(of_blocks[1:]) else block_n
 
 
 def transposed_layout(rows: int, columns: int) -> RegisterLayout:

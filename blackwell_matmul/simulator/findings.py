@@ -42,6 +42,7 @@ Code = Literal[
     "phase-overrun",
     "read-before-complete",
     "read-of-another-cta",
+    "register-count",
     "relaxed-wait",
     "remote-mbarrier",
     "scale-of-padding",

@@ -27,6 +27,7 @@ ONE = {
 
 OTHERS = {
     "two warpgroups": {"block_m": 128, "block_n": 96, "consumers": 2},
+    "three warpgroups": {"block_m": 192, "block_n": 96, "consumers": 3},
     "strips of 16": {"block_n": 96, "e_block_n": 16},
     "a part of K each": {"split_k": 2, "neighbours": 2},
     "shared tiles": {"block_m": 128, "block_n": 96, "consumers": 2, "cluster_m": 2, "neighbours": 2},

@@ -10,7 +10,7 @@ import torch
 
 pytest.importorskip("tilus")
 
-from blackwell_matmul import Form, HopperMatmul, InputError, scaled_mm, simulate
+from blackwell_matmul import Form, HopperMatmul, InputError, check, compile, emulate, scaled_mm, simulate
 from blackwell_matmul.hardware.gpus import GPUS
 from blackwell_matmul.problem.problem import Problem
 from blackwell_matmul.scheduling.mma import Wgmma
@@ -72,6 +72,23 @@ def test_two_sums_take_twice_the_registers() -> None:
     assert wide.block_n == 256 and not why_not(wide, fast, h200)
     assert "takes 256 registers and it has 168" in why_not(wide, problem, h200)[0]
     assert choose(HopperMatmul, problem, h200).block_n == 128
+
+
+def test_three_warpgroups_have_the_registers_of_two_sums() -> None:
+    """With registers that the loading warp's warpgroup gives. Nothing runs out of them in the compiled code."""
+    problem, h200 = Problem(8192, 8192, 8192, "e4m3"), GPUS["H200"]
+    chosen = choose(HopperMatmul, problem, h200)
+    assert (chosen.consumers, chosen.block_m, chosen.block_n, chosen.cluster_n) == (3, 192, 128, 2)
+    m, n, k = 200, 264, 1152
+    a, b = (torch.randn(rows, k).to(torch.float8_e4m3fn) for rows in (m, n))
+    calls = [(m, n, k, a, b, torch.empty(m, n, dtype=torch.bfloat16)) for _ in range(2)]
+    kernel = HopperMatmul(**chosen.as_dict())
+    assert check(kernel, *calls[0]).ok
+    bundle = compile(kernel, *calls[1])
+    assert bundle.resources.spill_bytes == 0 and bundle.ptx.count("setmaxnreg.inc.sync.aligned.u32 160") == 3
+    emulate(bundle, *calls[1])
+    assert torch.equal(calls[0][-1], calls[1][-1])
+    assert torch.allclose(calls[0][-1].float(), a.float() @ b.float().T, rtol=0.01, atol=0.1)
 
 
 def test_sums_of_16_bits_are_fp32s_either_way() -> None:

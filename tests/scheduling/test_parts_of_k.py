@@ -1,4 +1,4 @@
-"""K is divided among CTAs of no cluster where few tiles have a long K, and only there."""
+"""K is divided among all SMs where few tiles have a long K, and only there."""
 
 import pytest
 
@@ -54,8 +54,13 @@ def test_rows_of_sums_are_written_by_tma():
     assert divided(Problem(8, 21, 4096), 4).c_line == 24 and divided(Problem(8, 24, 4096), 4).form.c_stride == 0
 
 
-def test_tiles_of_one_column_share_b():
-    """Where a third of the loaded rows would be those of B."""
+def test_four_ctas_share_loads_where_tiles_are_large():
+    """In fewer parts than without clusters, as fewer clusters of four than CTAs run at once."""
+    found = best_division(Problem(256, 256, 65536, "bf16"), H200, HOPPER)
+    assert found.schedule.cluster_m * found.schedule.cluster_n == 4 and found.parts == 15
     found = best_division(Problem(2500, 64, 10000, "bf16"), H200, HOPPER)
-    assert (found.parts, found.schedule.cluster_m, found.schedule.cluster_n) == (6, 4, 1)
-    assert divided(Problem(2500, 64, 10000, "bf16"), 6).parts_of_k == 6
+    assert (found.schedule.cluster_m, found.schedule.cluster_n) == (4, 1)
+    assert divided(Problem(2500, 64, 10000, "bf16"), found.parts).parts_of_k == found.parts
+    for size in ((256, 16, 65536), (32, 256, 28672)):
+        found = best_division(Problem(*size, "bf16"), H200, HOPPER)
+        assert found.schedule.cluster_m == found.schedule.cluster_n == 1

@@ -7,7 +7,7 @@ The kernel is H7, the last rung of the ladder, with the knobs and parts that mak
   cluster: the hardware then starts CTAs in order, and consecutive CTAs share a GPC.
 - block_k: a k-tile can be wider than TMA's swizzle. It is loaded in several boxes, with half as many waits.
 - consumers: a single warpgroup issues the next wgmma before the last one is complete (`in_flight`). Three warpgroups
-  have tiles of 192 rows.
+  have tiles of 192 rows, and registers that the warpgroup of the loading warp gives up.
 - block_m: for tiles of 16 or 32 rows, only these rows are loaded (`parts.zero_padding`).
 - swap_ab: 1 computes C transposed, B @ A.T. A wgmma then has 64 rows of N, and as columns any multiple of 8 of M: tiles
   fit any number of rows. Only the store differs (`parts.output_tile`).
@@ -36,14 +36,14 @@ from blackwell_matmul.kernels.parts.raster import DynamicGroupedTiles
 from blackwell_matmul.kernels.parts.ring import Ring
 from blackwell_matmul.kernels.parts.tile_order import FixedOrder, TileQueue
 from blackwell_matmul.kernels.parts.zero_padding import ZeroPadding
-from blackwell_matmul.problem.form import BLOCK_SCALES, PLAIN, Form
+from blackwell_matmul.lang import MaxRegisters
+from blackwell_matmul.problem.form import PLAIN, Form
 from blackwell_matmul.scheduling.mma import Wgmma
-from blackwell_matmul.scheduling.tile_config import LAST_ROWS, SWIZZLE_BYTES
+from blackwell_matmul.scheduling.tile_config import SWIZZLE_BYTES
 from blackwell_matmul.scheduling.wgmma_fragments import (
     MMA_ROWS,
     accumulator_layout,
     pair_layout,
-    scaled_columns,
     strip_layout,
 )
 
@@ -54,6 +54,7 @@ class HopperMatmul(EpilogueScript):
 
     target = "sm_90a"
     mma = "wgmma"
+    setmaxnreg = MaxRegisters()
     features = (
         "tma", "ring", "specialised", "grouped", "persistent", "clusters", "rectangles", "neighbours", "split_k",
         "any_size", "boxes", "swap", "queue", "forms",
@@ -89,6 +90,7 @@ class HopperMatmul(EpilogueScript):
         self.e_block_n = e_block_n
         self.stages = stages
         self.consumers = consumers
+        self.gives_registers = consumers > 2
         self.cluster_m = cluster_m
         self.cluster_n = cluster_n
         self.group_m = cdiv(group_m, cluster_m)  # in rows of clusters
@@ -106,10 +108,9 @@ class HopperMatmul(EpilogueScript):
         self.sum_layout = accumulator_layout(MMA_ROWS, e_block_n)
         self.pair_layout = pair_layout(MMA_ROWS, e_block_n)
         self.sum_tiles = Wgmma.sum_tiles(dtype.nbytes, block_k, form)
-        of_blocks = [rows > 1 for rows in BLOCK_SCALES.get(form.epilogue.scale, ())]
-        self.of_blocks = of_blocks[:: -1 if swap_ab else 1]  # if blocks of rows share a scale, or each row has one
+        self.of_blocks = Wgmma.of_blocks(form, self.swap_ab)  # if blocks of rows share a scale, or each row has one
         self.scale_bytes = sum(map(Wgmma.scale_bytes, self.of_blocks, (max(block_m, MMA_ROWS), block_n)))
-        self.scaled_n = scaled_columns(self.of_blocks, block_n, LAST_ROWS if swap_ab else e_block_n)
+        self.scaled_n = Wgmma.scaled_columns(form, block_n, e_block_n, self.swap_ab)
 
     @classmethod
     def leaves_zeros(cls):
@@ -153,7 +154,7 @@ class HopperMatmul(EpilogueScript):
         rounds = 1 if self.form.divides_k else (count - 1) // self.teams + 1  # at least one
         self.attrs.blocks = cdiv(cdiv(count, rounds) * self.team_ctas, self.cluster_ctas) * self.cluster_ctas
         self.attrs.cluster_blocks = self.cluster_ctas
-        self.attrs.warps = 4 * self.consumers + 1 + self.queue
+        self.attrs.warps = 4 * self.consumers + (4 if self.gives_registers else 1 + self.queue)
         self.mine = ClusterOfTiles(self.cluster_m, self.cluster_n, self.block_m, self.block_n)
         self.part = self.cluster.blockRank // self.mine.tiles % self.split_k  # number of the CTA's part of K
         of_k = self.blockIdx.x // self.team_ctas // self.of_a_batch if self.form.divides_k else self.part
@@ -203,6 +204,10 @@ class HopperMatmul(EpilogueScript):
         order = TileQueue(self.team_ctas, self.teams, readers) if self.queue else FixedOrder(self.team_ctas)
         self.given = self.mbarrier.alloc(counts=[self.split_k for _ in range(self.consumers)])
         self.cluster.sync()  # every warp of every CTA sees the initialised barriers
+
+        if self.gives_registers:  # of a warpgroup: its other warps do nothing else
+            with self.warp_group(4 * self.consumers, 4):
+                self.setmaxnreg.dec(Wgmma.loading_registers)
 
         # Main loop of the warp that loads.
         with self.single_warp(4 * self.consumers):
@@ -271,6 +276,8 @@ class HopperMatmul(EpilogueScript):
         self, which: int, ring: Ring, order: FixedOrder, tiles: DynamicGroupedTiles, count: int32, k_tiles: int32
     ):
         """Compute and store 64 rows of each tile: the code of warpgroup number `which`."""
+        if self.gives_registers:
+            self.setmaxnreg.inc(Wgmma.registers_of_three)
         # Set once more, so that the compiler knows: all threads here have the same stage, and share one address.
         ring.stage, ring.phase = 0, 0
         self.keep_columns()

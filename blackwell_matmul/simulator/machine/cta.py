@@ -38,11 +38,11 @@ class Warp:
     groups: its asynchronous operations that it can wait for, by instruction family (operation.py). filling: registers
     that an operation may still fill or read, by id; kept alive so that ids stay unique. wgmmas: MMAs of its warpgroup
     that it has issued; None before a wgmma.fence. sums: pending sums by the id of their registers
-    (semantics/accumulators.py). tensor_core: the pipe of MMAs and copies that its elected lane issues. returned: it has
-    reached the end of the program.
+    (semantics/accumulators.py). registers: those of a thread after setmaxnreg; 0 before. tensor_core: the pipe of MMAs
+    and copies that its elected lane issues. returned: it has reached the end of the program.
     """
 
-    __slots__ = ("cta", "filling", "groups", "index", "returned", "sums", "tensor_core", "wgmmas")
+    __slots__ = ("cta", "filling", "groups", "index", "registers", "returned", "sums", "tensor_core", "wgmmas")
 
     def __init__(self, cta: Cta, index: int) -> None:
         self.cta, self.index = cta, index
@@ -52,6 +52,7 @@ class Warp:
         self.filling: dict[int, np.ndarray] = {}
         self.wgmmas: int | None = None
         self.sums: dict[int, Any] = {}
+        self.registers = 0
 
     def __str__(self) -> str:
         return f"warp {self.index} of CTA {self.cta.position}"
@@ -62,6 +63,7 @@ class Warp:
         self.filling.clear()
         self.wgmmas = None
         self.sums.clear()
+        self.registers = 0
 
 
 @dataclass(eq=False)

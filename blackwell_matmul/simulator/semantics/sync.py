@@ -1,13 +1,14 @@
-"""Barriers of threads, shuffles and semaphores that code generation builds on them, and counters of all CTAs;
-reductions are in reduce.py."""
+"""Barriers of threads, shuffles and semaphores that code generation builds on them, counters of all CTAs, and transfers
+of registers; reductions are in reduce.py."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
+from blackwell_matmul.hardware.gpus import gpu_for_target
 from blackwell_matmul.simulator.description import (
     FREE,
     UNKNOWN,
@@ -190,5 +191,37 @@ def atomic_inc(inst: Any, context: LoweringContext) -> Any:
         old = int(cell[0])
         cell[0] = 0 if old >= last else old + 1
         return np.full((WARP, 1), old, np.uint32).view(np.int32)
+
+    return run
+
+
+# registers of a warpgroup
+
+
+@describe("SetMaxRegistersInst", name="setmaxnreg", ptx="setmaxnreg", again=Again.NOTHING, time=FREE)
+def set_max_registers(inst: Any, context: LoweringContext) -> Any:
+    """Lower setmaxnreg: dec returns registers to the CTA's pool, and inc waits until the pool has enough.
+
+    Report a count that is more after dec, or less after inc, than the threads have. Compiled kernels start with all
+    registers that an SM has for their threads.
+    """
+    context.kind = "steps"
+    location, name = context.location, f"setmaxnreg.{inst.action}({inst.count})"
+
+    def run(warp: Warp) -> Iterator[Blocked]:
+        cta = warp.cta
+        at_start = gpu_for_target(context.program.target).registers_per_thread(WARP * len(cta.warps))
+        had = warp.registers or at_start
+        if inst.count != had and (inst.count > had) != (inst.action == "inc"):
+            other = "inc" if inst.action == "dec" else "dec"
+            cta.report("register-count", f"{name} in threads that have {had} registers; use {other}", location)
+
+        def missing() -> int:
+            """Return the registers of a thread that the pool lacks."""
+            return sum((each.registers or at_start) - at_start for each in cta.warps) + inst.count - had
+
+        if missing() > 0:
+            yield Blocked(lambda: missing() <= 0, lambda: f"{missing()} registers for {name}", location)
+        warp.registers = inst.count
 
     return run

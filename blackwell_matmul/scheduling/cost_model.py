@@ -416,6 +416,8 @@ def _chain(tile: TileConfig, supply: Supply, products: float) -> float:
         in_flight = 0 if scaled else in_flight  # the next products overwrite the sums
         own = seen + figures.arrive_cycles + (-_latency(tile, figures) if in_flight else issues)
         own += scaled * tile.mma_m * tile.block_n / (WARPGROUP * tile.consumers)  # an FMA for each sum of a thread
+        if tile.mma.adds_sums(tile) and tile.consumers == 1:
+            own = max(own, FIT.lone_sums_cycles * tile.row_bytes / ROW_BYTES)
         if tile.mma.has_scales_of_column_blocks(tile):
             own = max(own, FIT.block_scales_cycles * (tile.consumers - 1))
     return max(whole / max(1, tile.stages - in_flight), own, products + figures.commit_gap_cycles)

@@ -42,6 +42,7 @@ class Fit:
     turn_cycles: float
     deep_ring_cycles: float
     held_up: float
+    lone_sums_cycles: float
     block_scales_cycles: float
     three_warpgroups: float
     large_clusters: Mapping[str, float]

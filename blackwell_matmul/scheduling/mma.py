@@ -316,6 +316,11 @@ class Wgmma(MmaSpec):
         step = LAST_ROWS if swap_ab else e_block_n  # divisor of the first column of a tile
         return math.gcd(step, SCALED_K) if any(Wgmma.of_blocks(form, swap_ab)[1:]) else block_n
 
+    def adds_sums(self, tile: TileConfig) -> bool:
+        form = tile.problem.form
+        exact = self.sum_tiles(tile.problem.element_bytes, tile.block_k, form) > 0
+        return exact and form.epilogue.scale not in BLOCK_SCALES
+
     def has_scales_of_column_blocks(self, tile: TileConfig) -> bool:
         return any(self.of_blocks(tile.problem.form, tile.swap_ab)[1:])
 

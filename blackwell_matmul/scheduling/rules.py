@@ -27,7 +27,7 @@ SPARE_REGISTERS = 60
 for sm_90a took 26 to 60 (`Bundle.resources`)."""
 
 FEW_REGISTERS = 32
-"""As `SPARE_REGISTERS`, if a thread has fewer than the hardware's maximum: ptxas then spares registers."""
+"""As `SPARE_REGISTERS`, for a thread that has fewer than the hardware's maximum; ptxas then uses fewer for the rest."""
 
 TMA_BOX_EXTENT = 256
 TMA_BYTES = 16
@@ -112,9 +112,8 @@ def _accumulator_fits(tile: TileConfig) -> str | None:
 def _registers_fit(tile: TileConfig) -> str | None:
     need, have = tile.registers, tile.registers_per_thread
     spare = SPARE_REGISTERS if have == tile.gpu.max_registers_per_thread else FEW_REGISTERS
-    if tile.consumers > 2 and str(
-        tile.problem.form.epilogue
-    ):  # beside the sums: 192x176 in one strip spilled 624 bytes
+    if tile.consumers > 2 and str(tile.problem.form.epilogue):
+        # An epilogue has a strip beside the sums: 192x176 in one strip spilled 624 bytes.
         need = max(need, tile.strip_values * (tile.strips + 1))
     if not need or need + spare <= have:
         return None

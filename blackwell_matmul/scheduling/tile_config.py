@@ -145,6 +145,10 @@ class MmaSpec(ABC):
         """Return the rows of `SCALE_ROW_BYTES` with the scales of a k-tile in shared memory."""
         return 0
 
+    def adds_sums(self, tile: TileConfig) -> bool:
+        """Return True if sums of a few k-tiles are added up in fp32, without scales of blocks."""
+        return False
+
     def has_scales_of_column_blocks(self, tile: TileConfig) -> bool:
         """Return True if 128 columns of the sums share a scale."""
         return False

@@ -15,6 +15,7 @@ from blackwell_matmul import predict
 from blackwell_matmul.hardware.gpu_figures import figures_of
 from blackwell_matmul.hardware.gpus import GPUS, gpu_for_target
 from blackwell_matmul.kernels import rung
+from blackwell_matmul.problem.form import Epilogue
 from blackwell_matmul.problem.problem import Form, Problem, Schedule
 from blackwell_matmul.scheduling import space
 from blackwell_matmul.scheduling.cost_model import (
@@ -37,6 +38,7 @@ RESULTS = Path(__file__).resolve().parents[2] / "bench" / "results"
 CHOSEN, RECTANGLES, CLUSTERS, CUT_ROWS = (
     RESULTS / name for name in ("h200_chosen.json", "h100_rectangles.json", "h200_clusters.json", "h200_cut_rows.json")
 )
+FEW_ROWS_OF_BYTES = RESULTS / "h200_few_rows_of_bytes.json"
 LARGE = (8192, 8192, 8192)
 TILE = {"block_m": 128, "block_n": 128, "block_k": 64, "e_block_n": 64}
 PERSISTENT = {**TILE, "stages": 6, "consumers": 2, "group_m": 16}
@@ -452,6 +454,17 @@ def test_what_is_preferred_is_nearly_the_fastest_of_what_was_measured(
         lost.append(tiles[preferred] / min(tiles.values()))
     assert math.prod(lost) ** (1 / len(lost)) < most
     assert max(lost) < worst
+
+
+def test_few_rows_of_bytes_have_nearly_the_fastest_of_what_was_measured() -> None:
+    """Of 24 problems on an H200 0.6 % longer; without `lone_sums_cycles` it was 11 %."""
+    lost = []
+    for text, times in json.loads(FEW_ROWS_OF_BYTES.read_text(encoding="utf-8"))["us"].items():
+        problem = Problem(*map(int, text.split("x")), "e4m3", Form(epilogue=Epilogue(scale="tensor")))
+        tiles = {_completed(name): us for name, us in times.items() if "=" in name}
+        preferred = min(tiles, key=lambda each: space.preference(each, tile_config(each, problem, GPUS["H200"])))
+        lost.append(tiles[preferred] / min(tiles.values()))
+    assert math.prod(lost) ** (1 / len(lost)) < 1.01 and max(lost) < 1.1
 
 
 def _completed(name: str) -> Schedule:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from registers_script import Giving
+from max_registers_script import Giving
 
 from blackwell_matmul import CompileError, check, compile, emulate, simulate
 
@@ -49,5 +49,5 @@ def test_a_count_in_the_wrong_direction_is_told() -> None:
     ],
 )
 def test_a_misuse_is_one_sentence_at_its_statement(knobs: dict[str, object], sentence: str) -> None:
-    with pytest.raises(CompileError, match=sentence + r".*registers_script\.py:\d+\)\.$"):
+    with pytest.raises(CompileError, match=sentence + r".*max_registers_script\.py:\d+\)\.$"):
         compile(Giving(**knobs), *arguments())

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from blackwell_matmul.base.validation import printable
+from blackwell_matmul.hardware.gpus import gpu_for_target
 
 
 @functools.cache
@@ -105,6 +106,16 @@ class Program:
     lone_cta: bool = True
     row_major: frozenset[str] = frozenset()
     taken_as: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def threads(self) -> int:
+        """Return the threads of a CTA."""
+        return 32 * int(self.tile.metadata.num_warps)
+
+    @property
+    def registers_per_thread(self) -> int:
+        """Return the registers that a thread can have at the start."""
+        return gpu_for_target(self.target).registers_per_thread(self.threads)
 
     def location_of(self, node: Any) -> Location | None:
         """Return the source line of an instruction (or control statement) of the tile view."""

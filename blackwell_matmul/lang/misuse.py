@@ -18,6 +18,7 @@ from tilus.ir.layout.ops import divide
 from tilus.ir.stmt import SeqStmt
 from tilus.ir.tensor import GlobalTensor, RegisterTensor, SharedTensor, TMemoryTensor
 
+from blackwell_matmul.frontend.faults.mma_tiles import WARPGROUP
 from blackwell_matmul.frontend.faults.operand_majors import contiguous, views
 from blackwell_matmul.frontend.recording import walk
 from blackwell_matmul.lang.byte_types import float8_e8m0
@@ -35,8 +36,8 @@ LANES, MOST_COLUMNS, FEWEST_COLUMNS = 128, 512, 32
 """Lanes and columns of tensor memory, and the fewest columns of an allocation (PTX ISA, "Tensor Memory",
 "tcgen05.alloc")."""
 
-WARPGROUP, REGISTERS = 128, range(24, 257, 8)
-"""Threads of a warpgroup, and the counts that setmaxnreg takes (PTX ISA, "setmaxnreg")."""
+REGISTERS = range(24, 257, 8)
+"""Counts that setmaxnreg takes (PTX ISA, "setmaxnreg")."""
 
 TYPES_OF_SCALES = (float8_e8m0, float8_e4m3)
 LANE_BYTES = ATOM_BYTES // COLUMN_ROWS

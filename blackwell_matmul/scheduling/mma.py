@@ -269,19 +269,26 @@ class Wgmma(MmaSpec):
             return block_n in self.columns_of_bytes
         return block_k == SPACE_ROW_ELEMENTS and SPACE_COLUMNS[0] <= block_n <= self.columns_of_three
 
+    @staticmethod
+    def gives_registers(consumers: int) -> bool:
+        """Return True if the loading warp has a warpgroup, which gives registers to those that multiply."""
+        return consumers > 2
+
     def threads(self, tile: TileConfig) -> int:
-        return WARPGROUP * (tile.consumers + 1) if tile.consumers > 2 else super().threads(tile)
+        whole = self.gives_registers(tile.consumers)
+        return WARPGROUP * (tile.consumers + 1) if whole else super().threads(tile)
 
     def registers_per_thread(self, tile: TileConfig) -> int:
-        return self.registers_of_three if tile.consumers > 2 else super().registers_per_thread(tile)
+        more = self.gives_registers(tile.consumers)
+        return self.registers_of_three if more else super().registers_per_thread(tile)
 
     def registers(self, tile: TileConfig) -> int:
         """Count registers of the sums, per thread. 8-bit products also hold the sums of a few k-tiles, and scales of
         columns."""
         form = tile.problem.form
         sums = 2 if self.sum_tiles(tile.problem.element_bytes, tile.block_k, form) else 1
-        of_a, of_b = BLOCK_SCALES.get(form.epilogue.scale, (0, 0))
-        scales = tile.block_n // LANES_OF_A_ROW if (of_a if tile.swap_ab else of_b) == 1 else 0
+        of_each_column = self.of_blocks(form, tile.swap_ab)[1:] == (False,)
+        scales = tile.block_n // LANES_OF_A_ROW if of_each_column else 0
         return sums * tile.mma_m * tile.block_n // (WARPGROUP * tile.consumers) + scales
 
     def rows_read(self, tile: TileConfig) -> int:

@@ -3,7 +3,7 @@
 Its knobs are read by tilus: no `from __future__ import annotations`.
 """
 
-from tilus import int32, void_p
+from tilus import GlobalTensor, int32, void_p
 
 from blackwell_matmul.lang import MaxRegisters
 from blackwell_matmul.runtime.script import Script
@@ -12,7 +12,7 @@ from blackwell_matmul.runtime.script import Script
 class Giving(Script):
     """written[warpgroup - 1] = warpgroup, by two warpgroups that take registers from a first.
 
-    keeps, takes: registers of a thread. exchanged: inc in place of dec, and dec of inc. warps: those that give.
+    keeps, takes: registers of a thread. exchanged: inc in place of dec. warps: those that give.
     """
 
     target = "sm_90a"
@@ -35,8 +35,11 @@ class Giving(Script):
             else:
                 self.setmaxnreg.dec(self.keeps)
         with self.warp_group(4, 4):
-            self.setmaxnreg.inc(self.takes)
-            self.store_global(g_written, self.register_tensor(dtype=int32, shape=[1], init=1), offsets=[0])
+            self.take(g_written, 1)
         with self.warp_group(8, 4):
-            self.setmaxnreg.inc(self.takes)
-            self.store_global(g_written, self.register_tensor(dtype=int32, shape=[1], init=2), offsets=[1])
+            self.take(g_written, 2)
+
+    def take(self, g_written: GlobalTensor, number: int):
+        """Take registers, and write the warpgroup's number."""
+        self.setmaxnreg.inc(self.takes)
+        self.store_global(g_written, self.register_tensor(dtype=int32, shape=[1], init=number), offsets=[number - 1])

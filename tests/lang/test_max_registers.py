@@ -6,7 +6,7 @@ import pytest
 import torch
 from max_registers_script import Giving
 
-from blackwell_matmul import CompileError, check, compile, emulate, simulate
+from blackwell_matmul import CompileError, check, compile, emulate, predict, simulate
 
 
 def arguments() -> tuple[int, torch.Tensor]:
@@ -27,6 +27,12 @@ def test_the_kernel_compiles_with_all_registers_and_runs_in_the_emulator() -> No
     assert bundle.resources.registers == 168, "of 384 threads, as the simulator assumes"
     emulate(bundle, *called)
     assert called[1].tolist() == [1, 2]
+
+
+def test_an_sm_holds_one_cta_with_all_its_registers() -> None:
+    """ptxas and the prediction agree."""
+    assert compile(Giving, *arguments()).resources.ctas_per_sm == 1
+    assert predict(Giving, *arguments(), target="H200").resident == 1
 
 
 def test_a_pool_with_too_few_registers_is_a_deadlock() -> None:

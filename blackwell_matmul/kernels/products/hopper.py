@@ -90,7 +90,7 @@ class HopperMatmul(EpilogueScript):
         self.e_block_n = e_block_n
         self.stages = stages
         self.consumers = consumers
-        self.gives_registers = consumers > 2
+        self.gives_registers = Wgmma.gives_registers(consumers)
         self.cluster_m = cluster_m
         self.cluster_n = cluster_n
         self.group_m = cdiv(group_m, cluster_m)  # in rows of clusters
@@ -205,7 +205,8 @@ class HopperMatmul(EpilogueScript):
         self.given = self.mbarrier.alloc(counts=[self.split_k for _ in range(self.consumers)])
         self.cluster.sync()  # every warp of every CTA sees the initialised barriers
 
-        if self.gives_registers:  # of a warpgroup: its other warps do nothing else
+        # The loading warp needs few registers. The three warps beside it only give theirs, as a warpgroup has to do so.
+        if self.gives_registers:
             with self.warp_group(4 * self.consumers, 4):
                 self.setmaxnreg.dec(Wgmma.loading_registers)
 

@@ -203,5 +203,5 @@ def lines_of(program: Program) -> tuple[list[Signaller], list[Touch]]:
     for _ in range(2):  # a loop may use what it assigns further down
         walk.signallers.clear()
         walk.touches.clear()
-        walk.visit(program.tile.body, ThreadGroup(0, program.tile.metadata.num_warps * 32))
+        walk.visit(program.tile.body, ThreadGroup(0, program.threads))
     return [each for each in walk.signallers if each.kinds], walk.touches

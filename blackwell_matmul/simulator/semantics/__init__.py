@@ -1,6 +1,6 @@
 """One description per instruction. Importing this package registers all descriptions.
 
-May import: base, frontend, hardware, simulator, simulator.lowering, simulator.machine.
+May import: base, frontend, simulator, simulator.lowering, simulator.machine.
 """
 
 from blackwell_matmul.simulator.description import DESCRIPTIONS, Description, description_of

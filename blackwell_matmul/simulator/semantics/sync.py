@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.hardware.gpus import gpu_for_target
 from blackwell_matmul.simulator.description import (
     FREE,
     UNKNOWN,
@@ -207,11 +206,10 @@ def set_max_registers(inst: Any, context: LoweringContext) -> Any:
     """
     context.kind = "steps"
     location, name = context.location, f"setmaxnreg.{inst.action}({inst.count})"
+    at_start = context.program.registers_per_thread
 
     def run(warp: Warp) -> Iterator[Blocked]:
-        cta = warp.cta
-        at_start = gpu_for_target(context.program.target).registers_per_thread(WARP * len(cta.warps))
-        had = warp.registers or at_start
+        cta, had = warp.cta, warp.registers or at_start
         if inst.count != had and (inst.count > had) != (inst.action == "inc"):
             other = "inc" if inst.action == "dec" else "dec"
             cta.report("register-count", f"{name} in threads that have {had} registers; use {other}", location)

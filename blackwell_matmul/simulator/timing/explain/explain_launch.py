@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.timing.explain.what_if import COPY_OF_SCALES, MULTIPLY, SHARE, PredictedRun
-from blackwell_matmul.simulator.timing.model.occupancy import registers_per_thread, spilled_sums
+from blackwell_matmul.simulator.timing.model.occupancy import spilled_sums
 from blackwell_matmul.simulator.timing.model.one_sm import Change
 from blackwell_matmul.simulator.timing.model.work import Multiply, WarpgroupMultiply, allocated_columns, work_of
 
@@ -28,7 +28,7 @@ def spills(run: PredictedRun) -> Iterator[str]:
         if sums:
             yield (
                 f"the sums of {instruction.name} ({line_of(instruction.location)}) take {sums} registers of a thread,"
-                f" which has {registers_per_thread(program)} for everything, and are spilled to local memory: what that"
+                f" which has {program.registers_per_thread} for everything, and are spilled to local memory: what that"
                 " takes is an estimate; fewer rows or columns for each warp keep them in registers."
             )
             return

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from blackwell_matmul.frontend.program import Program
-from blackwell_matmul.hardware.gpus import CTAS_PER_SM, REGISTERS_PER_SM, RESERVED_BYTES, Gpu, gpu_for_target
-from blackwell_matmul.simulator.machine.registers import WARP
+from blackwell_matmul.hardware.gpus import CTAS_PER_SM, REGISTERS_PER_SM, RESERVED_BYTES, Gpu
 
 OTHER_REGISTERS = 40
 """Registers of a thread in addition to the tensors of an instruction: addresses, counters."""
@@ -30,41 +29,35 @@ def shared_bytes_of(ctas: int, gpu: Gpu) -> int:
 
 def limits(program: Program, gpu: Gpu, more_bytes: int = 0) -> dict[str, int]:
     """Return the CTAs that fit an SM, by resource."""
-    threads = _threads(program)
     shared_bytes = program.dynamic_shared_bytes + more_bytes + RESERVED_BYTES
     return {
         "shared memory": gpu.shared_memory_per_sm_bytes // shared_bytes,
-        "threads": gpu.max_threads_per_sm // threads,
-        "registers": REGISTERS_PER_SM // (threads * _registers(program, gpu)),
+        "threads": gpu.max_threads_per_sm // program.threads,
+        "registers": REGISTERS_PER_SM // (program.threads * _registers(program, gpu)),
         "most CTAs": CTAS_PER_SM,
     }
 
 
 def registers_full(program: Program, ctas: int, sums: Iterable[Any]) -> bool:
     """Return True if accumulators fill an SM's registers with `ctas` CTAs. sums: MMAs; the largest one counts."""
-    return ctas * _threads(program) * max(map(_largest, sums), default=0) >= REGISTERS_PER_SM
+    return ctas * program.threads * max(map(_largest, sums), default=0) >= REGISTERS_PER_SM
 
 
 def spilled_sums(program: Program, product: Any) -> int:
     """Return the number of a thread's accumulator registers of an MMA if the compiler must spill them; otherwise 0."""
     need = _largest(product)
-    return need if need and need + LEAST_OTHER_REGISTERS > registers_per_thread(program) else 0
-
-
-def registers_per_thread(program: Program) -> int:
-    """Return the registers that a thread can have."""
-    return gpu_for_target(program.target).registers_per_thread(_threads(program))
-
-
-def _threads(program: Program) -> int:
-    return WARP * int(program.tile.metadata.num_warps)
+    return need if need and need + LEAST_OTHER_REGISTERS > program.registers_per_thread else 0
 
 
 def _registers(program: Program, gpu: Gpu) -> int:
-    """Estimate the registers of a thread: the instruction with the largest tensors, once."""
+    """Estimate the registers of a thread: the instruction with the largest tensors, once; with setmaxnreg all that an
+    SM has for the threads."""
     from blackwell_matmul.frontend.recording import instructions
 
-    largest = max((_largest(inst) for inst in instructions(program.tile)), default=0)
+    found = [*instructions(program.tile)]
+    if any(type(inst).__name__ == "SetMaxRegistersInst" for inst in found):
+        return program.registers_per_thread
+    largest = max(map(_largest, found), default=0)
     return min(gpu.max_registers_per_thread, largest + OTHER_REGISTERS)
 
 

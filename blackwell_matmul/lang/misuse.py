@@ -342,4 +342,4 @@ def registers(builder: Any, action: str, count: Any) -> None:
     whole = threads % WARPGROUP == 0 and builder.tg_stack.current_thread_begin % WARPGROUP == 0
     require(whole, f"{name} is executed by whole warpgroups of {WARPGROUP} threads; here are {threads}")
     fits = type(count) is int and count in REGISTERS
-    require(fits, f"{name} takes a multiple of 8 from {REGISTERS[0]} to {REGISTERS[-1]}, and count is {count}")
+    require(fits, f"{name} takes a multiple of 8 from {REGISTERS[0]} to {REGISTERS[-1]}, and count is {count!r}")

@@ -37,7 +37,7 @@ def test_an_sm_holds_one_cta_with_all_its_registers() -> None:
 
 def test_a_pool_with_too_few_registers_is_a_deadlock() -> None:
     (finding,) = simulate(Giving(takes=248), *arguments()).findings
-    assert finding.code == "deadlock" and "registers for setmaxnreg.inc(248)" in finding.message
+    assert finding.code == "deadlock" and "for 2048 registers for setmaxnreg.inc(248)" in finding.message
 
 
 def test_a_count_in_the_wrong_direction_is_told() -> None:

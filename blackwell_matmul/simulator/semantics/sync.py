@@ -215,8 +215,9 @@ def set_max_registers(inst: Any, context: LoweringContext) -> Any:
             cta.report("register-count", f"{name} in threads that have {had} registers; use {other}", location)
 
         def missing() -> int:
-            """Return the registers of a thread that the pool lacks."""
-            return sum((each.registers or at_start) - at_start for each in cta.warps) + inst.count - had
+            """Return the registers that the CTA's pool lacks."""
+            taken = sum((each.registers or at_start) - at_start for each in cta.warps)
+            return WARP * (taken + inst.count - had)
 
         if missing() > 0:
             yield Blocked(lambda: missing() <= 0, lambda: f"{missing()} registers for {name}", location)

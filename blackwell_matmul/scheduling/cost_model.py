@@ -65,8 +65,8 @@ KIB = 1024
 """Bytes of a KiB."""
 
 SHALLOW_STAGES, MANY_K_TILES = 8, 64
-"""Most stages of a ring whose first loads delay no other CTA's, and the k-tiles from which on a deeper ring costs no
-time, as it also bridges more of the memory's delays (h200_stages.json)."""
+"""Most stages of a ring whose first loads delay no CTA that shares them, and the k-tiles from which on a deeper ring
+costs no time, as it also bridges more of the memory's delays (h200_stages.json)."""
 
 
 class Supply(NamedTuple):
@@ -453,10 +453,12 @@ def _first(tile: TileConfig, supply: Supply) -> float:
 
 
 def _deep_ring(tile: TileConfig) -> float:
-    """Return the cycles by which a deep ring's burst of loads delays the first k-tiles of all CTAs; 0 for rows that
-    begin within L2 lines, where nobody has measured it."""
+    """Return the cycles by which a deep ring's burst of loads delays the first k-tiles of CTAs that share loads; 0 for
+    rows that begin within L2 lines, where nobody has measured it."""
     deeper = min(tile.stages, tile.k_tiles) - SHALLOW_STAGES
-    if deeper <= 0 or tile.mma.name != "wgmma" or tile.k_tiles >= MANY_K_TILES or _cut_rows(tile):
+    if deeper <= 0 or tile.cluster_tiles == 1 or tile.mma.name != "wgmma":
+        return 0
+    if tile.k_tiles >= MANY_K_TILES or _cut_rows(tile):
         return 0
     return FIT.deep_ring_cycles * deeper
 

@@ -197,6 +197,9 @@ class Wgmma(MmaSpec):
     """Largest block_n for three warpgroups, and the values in the space with a block_k of 128, for 8 bits and two sums.
     ptxas compiles a wgmma with the registers that threads start with: 192 columns compile, 208 do not (C7602)."""
 
+    columns_of_two_sums = 128
+    """Largest block_n for two sums in turn, and the sum of both: 203 registers of a thread."""
+
     registers_of_three, loading_registers = 160, 32
     """Registers of a thread in each of three warpgroups, and in the one with the loading warp: 65,536 of a CTA."""
 
@@ -222,6 +225,12 @@ class Wgmma(MmaSpec):
         if element_bytes > 1 or form.fast_accum:
             return 0
         return max(1, (SUM_K_FP32 if form.out == "fp32" else SUM_K) // block_k)
+
+    @staticmethod
+    def two_sums(form: Form, consumers: int, block_n: int) -> bool:
+        """Return True if a warpgroup multiplies into one sum while it adds another: a single one, which has registers
+        for three sums of so few columns, and no scales of blocks."""
+        return consumers == 1 and block_n <= Wgmma.columns_of_two_sums and form.epilogue.scale not in BLOCK_SCALES
 
     def wrong_columns(self, tile: TileConfig) -> str | None:
         if tile.consumers > 2 and tile.block_n > self.columns_of_three:
@@ -286,7 +295,9 @@ class Wgmma(MmaSpec):
         """Count registers of the sums, per thread. 8-bit products also hold the sums of a few k-tiles, and scales of
         columns."""
         form = tile.problem.form
-        sums = 2 if self.sum_tiles(tile.problem.element_bytes, tile.block_k, form) else 1
+        sums = 1
+        if self.sum_tiles(tile.problem.element_bytes, tile.block_k, form):
+            sums = 3 if self.two_sums(form, tile.consumers, tile.block_n) else 2
         of_each_column = self.of_blocks(form, tile.swap_ab)[1:] == (False,)
         scales = tile.block_n // LANES_OF_A_ROW if of_each_column else 0
         return sums * tile.mma_m * tile.block_n // (WARPGROUP * tile.consumers) + scales

@@ -105,3 +105,17 @@ def test_the_flag_is_true_or_false() -> None:
     x, one = torch.zeros(16, 16).to(torch.float8_e4m3fn), torch.ones(())
     with pytest.raises(InputError, match="use_fast_accum is None; it must be True or False"):
         scaled_mm(x, x.T, one, one, use_fast_accum=None, simulate=True)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("out", ["bf16", "fp32"])
+def test_two_sums_in_turn_have_the_bits_of_one(out: str) -> None:
+    """A single warpgroup has two sums in turn, and two warpgroups have one each, with K = 11 k-tiles."""
+    m, n, k = 128, 40, 11 * 128
+    generator = torch.Generator().manual_seed(2)
+    a, b = (torch.randn(rows, k, generator=generator).to(torch.float8_e4m3fn) for rows in (m, n))
+    c = [torch.empty(m, n, dtype=torch.float32 if out == "fp32" else torch.bfloat16) for _ in range(2)]
+    for consumers, each in enumerate(c, start=1):
+        kernel = HopperMatmul(form=Form(out=out), block_m=64 * consumers, block_n=64, block_k=128, consumers=consumers)
+        assert check(kernel, m, n, k, a, b, each).ok
+    assert Wgmma.two_sums(Form(), 1, 64) and not Wgmma.two_sums(Form(), 2, 64)
+    assert torch.equal(*c)

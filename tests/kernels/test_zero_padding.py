@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
@@ -53,6 +55,16 @@ def test_the_other_rows_have_to_be_cleared(monkeypatch: pytest.MonkeyPatch) -> N
     schedule = {**SCHEDULE, "block_m": 16, "block_n": 96, "split_k": 1}
     report = check(rung("hopper"), 16, N, K, a, b, c, schedule=schedule)
     assert "uninitialised-read" in {finding.code for finding in report.findings}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e4m3fn])
+def test_a_thread_clears_16_bytes_at_once(dtype: torch.dtype) -> None:
+    """Stores of single bytes took longer than the loads of the first k-tiles."""
+    a, b = (torch.zeros(rows, 256).to(dtype) for rows in (16, N))
+    c = torch.empty(16, N, dtype=torch.bfloat16)
+    schedule = {**SCHEDULE, "block_m": 16, "block_n": 64, "block_k": 128 // dtype.itemsize, "split_k": 1}
+    ptx = compile(rung("hopper"), 16, N, 256, a, b, c, schedule=schedule).ptx
+    assert set(re.findall(r"st\.shared\.\S+", ptx)) == {"st.shared.v4.u32"}
 
 
 def test_they_are_chosen_for_so_few_rows_alone() -> None:

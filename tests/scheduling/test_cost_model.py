@@ -208,12 +208,18 @@ def test_a_cluster_spares_nothing_where_the_tensor_core_is_busy() -> None:
     assert alone < shared and shared - arrivals == pytest.approx(alone, rel=0.01)
 
 
-def test_a_deep_ring_costs_kernels_of_few_k_tiles() -> None:
-    """What an H200 takes grows by 6 % from 8 to 12 stages with 32 k-tiles, and by none with 79 (h200_stages.json)."""
-    knobs = {**PERSISTENT, "block_m": 64, "block_n": 64, "consumers": 1, "e_block_n": 64, "cluster_m": 1}
-    few, many = ([h200("hopper", (512, 2048, k), **{**knobs, "stages": s}) for s in (8, 12)] for k in (2048, 5056))
-    assert predicted_cycles(few[0]) < predicted_cycles(few[1])
-    assert predicted_cycles(many[0]) >= predicted_cycles(many[1])
+def test_a_deep_ring_costs_kernels_of_few_k_tiles_that_share_loads() -> None:
+    """From 8 to 12 stages an H200 takes 6 % longer with 32 k-tiles and pairs of CTAs, not with 79, nor with single
+    CTAs (h200_stages.json, h200_few_rows_of_bytes.json)."""
+    knobs = {**PERSISTENT, "block_m": 64, "block_n": 64, "consumers": 1, "e_block_n": 64}
+
+    def cycles(k: int, cluster_m: int, stages: int) -> int:
+        tile = h200("hopper", (512, 2048, k), **{**knobs, "cluster_m": cluster_m, "stages": stages})
+        return predicted_cycles(tile)
+
+    assert cycles(2048, 2, 8) < cycles(2048, 2, 12)
+    assert cycles(5056, 2, 8) >= cycles(5056, 2, 12)
+    assert cycles(2048, 1, 8) >= cycles(2048, 1, 12)
 
 
 def test_two_ctas_of_a_cluster_share_an_sm_that_holds_both() -> None:
@@ -457,14 +463,15 @@ def test_what_is_preferred_is_nearly_the_fastest_of_what_was_measured(
 
 
 def test_few_rows_of_bytes_have_nearly_the_fastest_of_what_was_measured() -> None:
-    """Of 24 problems on an H200 0.6 % longer; without `lone_sums_cycles` it was 11 %."""
+    """24 problems on an H200, with up to 42 schedules each, take 1.5 % longer, and at most 11 %; without
+    `lone_sums_cycles` 5 and 37 %."""
     lost = []
     for text, times in json.loads(FEW_ROWS_OF_BYTES.read_text(encoding="utf-8"))["us"].items():
         problem = Problem(*map(int, text.split("x")), "e4m3", Form(epilogue=Epilogue(scale="tensor")))
         tiles = {_completed(name): us for name, us in times.items() if "=" in name}
         preferred = min(tiles, key=lambda each: space.preference(each, tile_config(each, problem, GPUS["H200"])))
         lost.append(tiles[preferred] / min(tiles.values()))
-    assert math.prod(lost) ** (1 / len(lost)) < 1.01 and max(lost) < 1.1
+    assert math.prod(lost) ** (1 / len(lost)) < 1.02 and max(lost) < 1.12
 
 
 def _completed(name: str) -> Schedule:

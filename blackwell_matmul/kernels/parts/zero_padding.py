@@ -15,6 +15,9 @@ from tilus.ir.layout.ops import auto_local_spatial
 from blackwell_matmul.scheduling.mma import Wgmma
 from blackwell_matmul.scheduling.tile_config import WARPGROUP
 
+STORED_BYTES = 16
+"""Bytes that one st.shared.v4 of a thread stores, at most."""
+
 
 class ZeroPadding(tilus.Class):
     """View of `count` tiles of 64 rows, s_tiles, as [tile, part, row, column], with parts of `rows` rows."""
@@ -25,7 +28,9 @@ class ZeroPadding(tilus.Class):
         self.columns = columns
         self.dtype = s_tiles.dtype
         self.number = max(1, Wgmma.rows // rows)
-        self.layout = auto_local_spatial(WARPGROUP, [rows, columns])
+        # Each thread stores 16 bytes at once: stores of single bytes took 1 us of a kernel with 8 stages.
+        together = min(STORED_BYTES // self.dtype.nbytes, rows * columns // WARPGROUP)
+        self.layout = auto_local_spatial(WARPGROUP, [rows, columns // together]).local(1, together)
         self.parts = self.reshape_shared(s_tiles, [count, self.number, rows, columns])
 
     def clear(self):

@@ -14,15 +14,16 @@ The kernel is H7, the last rung of the ladder, with the knobs and parts that mak
 - e_block_n: a tile can be stored as one strip, without a swizzle.
 - queue: 1 lets CTAs take tiles as they come, for a GPU whose SMs other streams hold, too (`parts.tile_order`).
 - The last tiles of C begin where nearly all their rows and columns exist (`parts.output_tile`).
-- Sums of 8-bit products are added in fp32 every few k-tiles (`sum_tiles`). If blocks of A and B have scales, the sums
-  are first multiplied by the scales (`parts.block_scales`).
+- Sums of 8-bit products are added in fp32 every few k-tiles (`sum_tiles`). A single warpgroup has two such sums in
+  turn (`add_in_turn`). If blocks of A and B have scales, the sums are first multiplied by the scales
+  (`parts.block_scales`).
 - n and k are arguments of the launch, as m is: one compilation serves all layers of a model (`parts.raster`).
 - A and B have any layout, with batches, and strips have an epilogue (`parts.operand`, `parts.epilogue`).
 
 `scheduling/space.py` chooses among these knobs; docs/measured.md has measurements.
 """
 
-from tilus import DataType, float32, int32, uint32, void_p
+from tilus import DataType, RegisterTensor, float32, int32, uint32, void_p
 from tilus.utils import cdiv
 
 from blackwell_matmul.base.errors import InputError
@@ -108,6 +109,7 @@ class HopperMatmul(EpilogueScript):
         self.sum_layout = accumulator_layout(MMA_ROWS, e_block_n)
         self.pair_layout = pair_layout(MMA_ROWS, e_block_n)
         self.sum_tiles = Wgmma.sum_tiles(dtype.nbytes, block_k, form)
+        self.two_sums = Wgmma.two_sums(form, consumers, block_n) and self.sum_tiles > 0
         self.of_blocks = Wgmma.of_blocks(form, self.swap_ab)  # if blocks of rows share a scale, or each row has one
         self.scale_bytes = sum(map(Wgmma.scale_bytes, self.of_blocks, (max(block_m, MMA_ROWS), block_n)))
         self.scaled_n = Wgmma.scaled_columns(form, block_n, e_block_n, self.swap_ab)
@@ -273,6 +275,62 @@ class HopperMatmul(EpilogueScript):
             with self.warp_group(8, 4):
                 self.consume(2, ring, order, tiles, count, k_tiles)
 
+    def multiply(self, ring: Ring, which: int, r_sum: RegisterTensor):
+        """Wait for a k-tile, and issue its MMAs, as a group, of the rows of warpgroup number `which`."""
+        # TMA writes and the tensor core reads through the async proxy: a wait is enough, no fence.
+        ring.wait_full()
+        stage = ring.stage
+        # wgmma is asynchronous: the fence orders it after earlier accesses to its registers ("wgmma.fence"), and no
+        # thread may touch the accumulator before the wait ("wgmma.wait_group").
+        self.wgmma.fence()
+        for part in self.range(0, self.boxes, 1, unroll="all"):
+            box = stage * self.boxes + part
+            t_a = self.s_a[box, which] if self.a_k else self.s_a[box, which].transpose()
+            t_b = self.s_b[box].transpose() if self.b_k else self.s_b[box]
+            self.wgmma.mma(t_a, t_b, r_sum)
+        self.wgmma.commit_group()
+
+    def add_in_turn(self, ring: Ring, which: int, r_acc: RegisterTensor, k_tiles: int32) -> int32:
+        """Add pairs of sums of `sum_tiles` k-tiles each to r_acc; return the number of k-tiles that they hold.
+
+        A single warpgroup would leave the tensor cores idle while it adds a sum. Here the MMAs of one sum run while the
+        other one is added. Each has its own code: ptxas serialises MMAs whose accumulator depends on a branch (C7514).
+        """
+        r_even = self.register_tensor(dtype=float32, shape=[MMA_ROWS, self.block_n], init=0.0)
+        r_odd = self.register_tensor(dtype=float32, shape=[MMA_ROWS, self.block_n], init=0.0)
+        pairs: int32 = k_tiles // (2 * self.sum_tiles)
+        for pair in self.range(0, pairs, 1, unroll=1):
+            self.sum_and_add(ring, which, r_even, r_odd, r_acc, pair)  # at first r_odd is 0
+            self.sum_and_add(ring, which, r_odd, r_even, r_acc, 1)
+        self.wgmma.wait_group(0)
+        if pairs > 0:
+            self.mine.release(ring.empty(1))
+        r_acc += r_odd
+        return pairs * 2 * self.sum_tiles
+
+    def sum_and_add(
+        self,
+        ring: Ring,
+        which: int,
+        r_sum: RegisterTensor,
+        r_other: RegisterTensor,
+        r_acc: RegisterTensor,
+        earlier: int32,
+    ):
+        """Multiply `sum_tiles` k-tiles into r_sum; meanwhile add r_other to r_acc, and set r_other to 0.
+
+        earlier: 0 for the first sum of a tile, when no MMA of r_other is in flight.
+        """
+        for k_tile in self.range(0, self.sum_tiles, 1, unroll="all"):
+            self.multiply(ring, which, r_sum)
+            self.wgmma.wait_group(1)
+            if k_tile > 0 or earlier > 0:
+                self.mine.release(ring.empty(1))
+            ring.advance()
+            if k_tile == 0:
+                r_acc += r_other
+                self.assign(r_other, self.register_tensor(dtype=float32, shape=[MMA_ROWS, self.block_n], init=0.0))
+
     def consume(
         self, which: int, ring: Ring, order: FixedOrder, tiles: DynamicGroupedTiles, count: int32, k_tiles: int32
     ):
@@ -297,27 +355,17 @@ class HopperMatmul(EpilogueScript):
                 self.scales.begin(offset_m, offset_n, self.last_k if back else self.first_k, 1 - 2 * back)
             r_acc = self.register_tensor(dtype=float32, shape=[MMA_ROWS, self.block_n], init=0.0)
             # With 8-bit operands wgmma keeps about 13 bits of a sum, so that fp32 adds the sums of a few k-tiles each.
-            sums = cdiv(k_tiles, self.sum_tiles) if self.sum_tiles else 1
+            rest = k_tiles - self.add_in_turn(ring, which, r_acc, k_tiles) if self.two_sums else k_tiles
+            sums = cdiv(rest, self.sum_tiles) if self.sum_tiles else 1
             for each in self.range(0, sums, 1, unroll=1 if self.sum_tiles else "all"):
                 shape = [MMA_ROWS, self.block_n]
                 r_some = self.register_tensor(dtype=float32, shape=shape, init=0.0) if self.sum_tiles else r_acc
-                most = min(self.sum_tiles, k_tiles - each * self.sum_tiles) if self.sum_tiles > 1 else 1
-                length = most if self.sum_tiles else k_tiles
+                most = min(self.sum_tiles, rest - each * self.sum_tiles) if self.sum_tiles > 1 else 1
+                length = most if self.sum_tiles else rest
                 for k_tile in self.range(0, length, 1, unroll=1):  # four a round would compile for twice as long
-                    # TMA writes and the tensor core reads through the async proxy: a wait is enough, no fence.
-                    ring.wait_full()
-                    stage = ring.stage
-                    # wgmma is asynchronous: the fence orders it after earlier accesses to its registers
-                    # ("wgmma.fence"), and no thread may touch the accumulator before the wait ("wgmma.wait_group").
-                    self.wgmma.fence()
-                    for part in self.range(0, self.boxes, 1, unroll="all"):
-                        box = stage * self.boxes + part
-                        t_a = self.s_a[box, which] if self.a_k else self.s_a[box, which].transpose()
-                        t_b = self.s_b[box].transpose() if self.b_k else self.s_b[box]
-                        self.wgmma.mma(t_a, t_b, r_some)
-                    self.wgmma.commit_group()
+                    self.multiply(ring, which, r_some)
                     if self.of_blocks:
-                        self.scales.read(stage)  # while the MMAs run
+                        self.scales.read(ring.stage)  # while the MMAs run
                     # A warpgroup that waits for what it has just issued leaves the tensor cores to the other; one that
                     # is alone leaves them idle, so that it waits for the k-tile before.
                     self.wgmma.wait_group(self.in_flight)

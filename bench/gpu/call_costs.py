@@ -85,6 +85,7 @@ def cases(device: str) -> Iterator[Case]:
     linears = ours.linear, functional.linear
     yield Case("matmul x @ w.T, 2-D", *products, of_linear(ROWS))
     yield Case("matmul x @ w.T, 3-D", *products, of_linear(2, ROWS))
+    yield Case("matmul x @ w.T, odd N", *products, lambda: (randn(ROWS, WIDTH), randn(WIDTH - 1, WIDTH)))
     yield Case("linear, 2-D", *linears, of_linear(ROWS))
     yield Case("linear, 3-D", *linears, of_linear(2, ROWS))
     yield Case("linear, bias", *linears, of_linear(ROWS, bias=True))

@@ -23,7 +23,7 @@ from blackwell_matmul.kernels.host.matmul import ALIGNMENT_BYTES
 from blackwell_matmul.ops.distributed.shared_gpu import queue_pays
 from blackwell_matmul.ops.finished import EpilogueTensors
 from blackwell_matmul.ops.operand_checks import How
-from blackwell_matmul.ops.placing import apart, copying, every_rung_reads, packed, padded, with_zeros
+from blackwell_matmul.ops.placing import WORDS, apart, copying, every_rung_reads, packed, padded, with_zeros
 from blackwell_matmul.problem.form import PLAIN, Epilogue, Form
 from blackwell_matmul.problem.problem import DTYPE_OF_TORCH, Problem, Schedule
 from blackwell_matmul.runtime import torch_cuda
@@ -161,6 +161,41 @@ class Ready:
         return made
 
 
+class ReadyApart(Ready):
+    """`Ready` of a kernel that stores rows of C further apart: the result is a packed copy.
+
+    line: elements from row to row of the kernel's C. The copy moves words of up to 8 bytes that fill a row.
+    """
+
+    __slots__ = ("_stored", "_turned", "_word")
+
+    def __init__(
+        self, launches: Launches | LaunchesOfParts, shape: Sequence[int], out: torch.dtype, place: int, line: int
+    ) -> None:
+        super().__init__(launches, shape, out, place)
+        *outer, columns = self._shape
+        row_bytes = columns * out.itemsize
+        self._word = next((word for word in WORDS if row_bytes % word.itemsize == 0), out)
+        of_rows = (math.prod(outer[dim + 1 :]) * line * out.itemsize for dim in range(len(outer)))
+        strides = *(each // self._word.itemsize for each in of_rows), 1
+        self._stored = (*outer, row_bytes // self._word.itemsize), strides
+        self._turned = False
+
+    def __call__(self, addresses: list[int]) -> Tensor | None:
+        stored = torch_cuda.allocated(*self._stored, self._word, self._launches.device)
+        addresses.insert(self._place, stored.data_ptr())
+        if not self._launches.at(addresses):
+            return None
+        c = torch_cuda.allocated(self._shape, self._strides, self._out, self._launches.device)
+        (c if self._word is self._out else c.view(self._word)).copy_(stored)
+        return c.mT if self._turned else c
+
+    def turned(self) -> Ready:
+        made = copy.copy(self)
+        made._turned, made.graded = not self._turned, None
+        return made
+
+
 @dataclass(frozen=True, eq=False)
 class ProductPlan:
     """Function that computes a product of operands with fixed shapes and strides.
@@ -194,12 +229,15 @@ class ProductPlan:
         tensors: the operands and the epilogue's tensors. addresses: addresses of the call's tensors. shape: shape of
         the call's result.
         """
-        copied = self.copy_a is not None or self.copy_b is not None or self.shape[-1] != self.columns
-        if copied or self.launches.device < 0:
+        if self.copy_a is not None or self.copy_b is not None or self.launches.device < 0:
             return None
         a, b, *extras = (each for each in tensors if each is not None)
-        read = [each.data_ptr() for each in (a, b, *map(readable, extras))]
-        return Ready(self.launches, shape, self.out, len((a, b))) if read == list(addresses) else None
+        read, place = [each.data_ptr() for each in (a, b, *map(readable, extras))], len((a, b))
+        if read != list(addresses):
+            return None
+        if self.shape[-1] != self.columns:
+            return ReadyApart(self.launches, shape, self.out, place, self.shape[-1])
+        return Ready(self.launches, shape, self.out, place)
 
     def calls(self, a: Tensor, b: Tensor, tensors: EpilogueTensors) -> list[tuple[Any, Sequence[object]]]:
         """Return the launches, as pairs of kernel and arguments, with a new C. The operands must need no copy."""

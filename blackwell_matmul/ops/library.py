@@ -119,7 +119,7 @@ def run(
     if isinstance(plan, ProductPlan):
         made = plan(a, b, tensors, into)
         if call is not None:
-            keep(call, plan.ready((a, b, *tensors), call.addresses, plan.shape if shape is None else shape))
+            keep(call, plan.ready((a, b, *tensors), call.addresses, made.shape if shape is None else shape))
         return made
     of_c, out = plan
     zeros = a.new_zeros(of_c, dtype=torch.float32)

@@ -198,7 +198,7 @@ class Wgmma(MmaSpec):
     ptxas compiles a wgmma with the registers that threads start with: 192 columns compile, 208 do not (C7602)."""
 
     columns_of_two_sums = 128
-    """Largest block_n for two sums in turn, and the sum of both: 203 registers of a thread."""
+    """Largest block_n for two sums in turn, and the sum of both; ptxas takes 203 registers of a thread."""
 
     registers_of_three, loading_registers = 160, 32
     """Registers of a thread in each of three warpgroups, and in the one with the loading warp: 65,536 of a CTA."""

@@ -224,7 +224,7 @@ class ProductPlan:
         return c if whole is c else packed(c)
 
     def ready(self, tensors: Sequence[Tensor | None], addresses: Sequence[int], shape: Sequence[int]) -> Ready | None:
-        """Return the function for later calls of a call's kind; None if a tensor is copied.
+        """Return the function for later calls of a call's kind; None if an operand is copied.
 
         tensors: the operands and the epilogue's tensors. addresses: addresses of the call's tensors. shape: shape of
         the call's result.
@@ -235,9 +235,10 @@ class ProductPlan:
         read, place = [each.data_ptr() for each in (a, b, *map(readable, extras))], len((a, b))
         if read != list(addresses):
             return None
-        if self.shape[-1] != self.columns:
-            return ReadyApart(self.launches, shape, self.out, place, self.shape[-1])
-        return Ready(self.launches, shape, self.out, place)
+        if self.shape[-1] == self.columns:
+            return Ready(self.launches, shape, self.out, place)
+        rows = list(shape[-1:]) == [self.columns]  # not the elements of a column
+        return ReadyApart(self.launches, shape, self.out, place, self.shape[-1]) if rows else None
 
     def calls(self, a: Tensor, b: Tensor, tensors: EpilogueTensors) -> list[tuple[Any, Sequence[object]]]:
         """Return the launches, as pairs of kernel and arguments, with a new C. The operands must need no copy."""

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from blackwell_matmul.ops.launching import ReadyApart
+from blackwell_matmul.ops.launching import ProductPlan, Ready, ReadyApart
 from blackwell_matmul.runtime import torch_cuda
 
 
@@ -59,3 +59,14 @@ def test_rows_that_a_kernel_stores_apart_are_packed(shape: tuple[int, ...], dtyp
 def test_without_a_packed_launch_there_is_no_result() -> None:
     ready = ReadyApart(Stored(torch.zeros(2, 3), 4, packed=False), (2, 3), torch.float32, 2, 4)  # type: ignore[arg-type]
     assert ready([1, 2]) is None
+
+
+def test_a_column_that_is_stored_apart_has_no_ready_call() -> None:
+    """A matrix times a vector has a result [m], whose elements the kernel stores apart."""
+    a, b = torch.randn(3, 8).bfloat16(), torch.randn(8, 1).bfloat16()
+    launches = Stored(torch.zeros(3, 1), 8)
+    plan = ProductPlan(launches, (3, 1, 8), None, None, (3, 8), 1, torch.bfloat16)  # type: ignore[arg-type]
+    addresses = [a.data_ptr(), b.data_ptr()]
+    assert type(plan.ready((a, b), addresses, (3, 1))) is ReadyApart and plan.ready((a, b), addresses, (3,)) is None
+    whole = ProductPlan(launches, (3, 1, 8), None, None, (3, 1), 1, torch.bfloat16)  # type: ignore[arg-type]
+    assert type(whole.ready((a, b), addresses, (3,))) is Ready

@@ -107,7 +107,7 @@ class LaunchesOfParts:
     def __init__(self, product: Any, total: Any, shape: tuple[int, int, int], device: int) -> None:
         self._product, self._total = Launches(product, device), Launches(total, device)
         self.kernel, self.device = product, self._product.device
-        self._shape, self._strides = shape, (shape[1] * shape[2], shape[2], 1)
+        self._shape, self._strides = shape, strides_of(shape)
 
     def __call__(self, tensors: Iterable[Tensor], arguments: Callable[[], Sequence[object]]) -> None:
         for launches, given in zip((self._product, self._total), self._arguments(arguments())):
@@ -134,17 +134,23 @@ class Ready:
     """Function that computes calls of one kind without checks: it allocates C, and launches the kernel at the tensors'
     addresses.
 
-    shape: shape of the result. place: index of C's address among the others. graded: function that returns the result
-    with gradients, from addresses and tensors; None before the first such call.
+    shape: shape of the result. place: index of C's address among the others. line: elements from row to row of C; None:
+    packed. graded: function that returns the result with gradients, from addresses and tensors; None before the first
+    such call.
     """
 
     __slots__ = ("_launches", "_out", "_place", "_shape", "_strides", "graded")
 
     def __init__(
-        self, launches: Launches | LaunchesOfParts, shape: Sequence[int], out: torch.dtype, place: int
+        self,
+        launches: Launches | LaunchesOfParts,
+        shape: Sequence[int],
+        out: torch.dtype,
+        place: int,
+        line: int | None = None,
     ) -> None:
         self._launches, self._shape, self._out, self._place = launches, tuple(shape), out, place
-        self._strides = tuple(math.prod(self._shape[dim + 1 :]) for dim in range(len(self._shape)))
+        self._strides = strides_of(shape, line)
         self.graded: Callable[..., Tensor] | None = None
 
     def __call__(self, addresses: list[int]) -> Tensor | None:
@@ -167,27 +173,24 @@ class ReadyApart(Ready):
     line: elements from row to row of the kernel's C. The copy moves words of up to 8 bytes that fill a row.
     """
 
-    __slots__ = ("_stored", "_turned", "_word")
+    __slots__ = ("_packed", "_turned")
 
     def __init__(
         self, launches: Launches | LaunchesOfParts, shape: Sequence[int], out: torch.dtype, place: int, line: int
     ) -> None:
-        super().__init__(launches, shape, out, place)
-        *outer, columns = self._shape
-        row_bytes = columns * out.itemsize
-        self._word = next((word for word in WORDS if row_bytes % word.itemsize == 0), out)
-        of_rows = (math.prod(outer[dim + 1 :]) * line * out.itemsize for dim in range(len(outer)))
-        strides = *(each // self._word.itemsize for each in of_rows), 1
-        self._stored = (*outer, row_bytes // self._word.itemsize), strides
+        *outer, columns = shape
+        word = next((word for word in WORDS if columns * out.itemsize % word.itemsize == 0), out)
+        together = word.itemsize // out.itemsize
+        super().__init__(launches, (*outer, columns // together), word, place, line // together)
+        self._packed = tuple(shape), strides_of(shape), out
         self._turned = False
 
     def __call__(self, addresses: list[int]) -> Tensor | None:
-        stored = torch_cuda.allocated(*self._stored, self._word, self._launches.device)
-        addresses.insert(self._place, stored.data_ptr())
-        if not self._launches.at(addresses):
+        stored = super().__call__(addresses)
+        if stored is None:
             return None
-        c = torch_cuda.allocated(self._shape, self._strides, self._out, self._launches.device)
-        (c if self._word is self._out else c.view(self._word)).copy_(stored)
+        c = torch_cuda.allocated(*self._packed, self._launches.device)
+        (c if c.dtype is self._out else c.view(self._out)).copy_(stored)
         return c.mT if self._turned else c
 
     def turned(self) -> Ready:
@@ -260,6 +263,12 @@ class ProductPlan:
     ) -> tuple[object, ...]:
         m, n, k, *batches = self.sizes
         return m, n, k, left, right, c, *[0 if each is None else next(extras) for each in tensors if batches], *batches
+
+
+def strides_of(shape: Sequence[int], line: int | None = None) -> tuple[int, ...]:
+    """Return the strides of a tensor whose rows begin `line` elements apart; None: the rows are packed."""
+    rows = shape if line is None else (*shape[:-1], line)
+    return tuple(math.prod(rows[dim + 1 :]) for dim in range(len(shape)))
 
 
 def readable(x: Tensor) -> Tensor:

@@ -121,7 +121,7 @@ class Lowering:
         self.tensors: dict[int, str] = {}
         self.keep: list[Any] = []  # keeps objects alive whose ids are keys above
         self.num_warps = program.tile.metadata.num_warps
-        self.groups = [ThreadGroup(0, self.num_warps * 32)]
+        self.groups = [ThreadGroup(0, program.threads)]
         self.loops: list[ThreadGroup] = []  # the threads of each loop around
         self.interacts = self.cancels = False
         self.viewed: set[int] = set()

@@ -86,6 +86,9 @@ def cases(device: str) -> Iterator[Case]:
     yield Case("matmul x @ w.T, 2-D", *products, of_linear(ROWS))
     yield Case("matmul x @ w.T, 3-D", *products, of_linear(2, ROWS))
     yield Case("matmul x @ w.T, odd N", *products, lambda: (randn(ROWS, WIDTH), randn(WIDTH - 1, WIDTH)))
+    yield Case("matmul x @ w.T, odd K", *products, lambda: (randn(ROWS, WIDTH - 1), randn(WIDTH, WIDTH - 1)))
+    rows = ours.matmul, torch.matmul
+    yield Case("matmul x @ w, odd N", *rows, lambda: (randn(ROWS, WIDTH), randn(WIDTH, WIDTH - 1)))
     yield Case("linear, 2-D", *linears, of_linear(ROWS))
     yield Case("linear, 3-D", *linears, of_linear(2, ROWS))
     yield Case("linear, bias", *linears, of_linear(ROWS, bias=True))

@@ -154,8 +154,15 @@ ODD = ((50257, 768), (50257, 1600), (32003, 4096), (4100, 4096), (4100, 4100), (
 
 ODD_ROWS = (1, 16, 64, 512, 4096)
 
+ODD_K = ((256, 511), (4096, 4095), (768, 50257), (8192, 1001))
+"""N, K: rows of both operands begin anywhere."""
+
+ODD_BATCHES = ((8, 64, 63, 64), (256, 129, 255, 64), (64, 129, 129, 129), (16, 511, 513, 64))
+"""Batches, M, N, K."""
+
 
 def odd(device: str, small: int = 1) -> Iterator[Case]:
+    """Yield products with rows of C, or of an operand, that TMA does not address."""
     more = {"simulate": True} if device == "cpu" else {}
     where: dict[str, Any] = {"device": device, "dtype": torch.bfloat16}
     for (n, k), m in itertools.product(ODD, ODD_ROWS):
@@ -165,6 +172,17 @@ def odd(device: str, small: int = 1) -> Iterator[Case]:
         yield Case(name, partial(ours.matmul, x, w.T, **more), partial(torch.matmul, x, w.T), kind="matmul")
         linear = partial(ours.linear, x, w, bias, **more)
         yield Case(name, linear, partial(functional.linear, x, w, bias), kind="bias")
+        w = w.T.contiguous()
+        yield Case(name, partial(ours.matmul, x, w, **more), partial(torch.matmul, x, w), kind="matmul, w[k, n]")
+    for (n, k), m in itertools.product(ODD_K, ODD_ROWS):
+        m, n, k = -(-m // small), n // small, k // small | 1
+        x, w = (torch.randn(shape, **where) for shape in ((m, k), (n, k)))
+        name = f"{m}x{n}x{k}"
+        yield Case(name, partial(ours.matmul, x, w.T, **more), partial(torch.matmul, x, w.T), kind="matmul, odd K")
+    for batches, m, n, k in ODD_BATCHES:
+        m, n, k = -(-m // small), n // small | 1, k // small
+        x, w = (torch.randn(batches, *shape, **where) for shape in ((m, k), (k, n)))
+        yield Case(f"{batches}x{m}x{n}x{k}", partial(ours.bmm, x, w, **more), partial(torch.bmm, x, w), kind="bmm")
 
 
 def _layer(name: str, m: int, n: int, k: int, where: dict[str, Any], more: dict[str, Any]) -> Iterator[Case]:

@@ -22,7 +22,8 @@ from blackwell_matmul.ops.counting import tell_counters
 from blackwell_matmul.ops.direct import bypasses_dispatch, wants_gradient
 from blackwell_matmul.ops.functions import bmm
 from blackwell_matmul.ops.gradients import OperandLayout
-from blackwell_matmul.ops.launching import Copy, Launches, Ready, gpu_of, kind_of
+from blackwell_matmul.ops.launches import Launches, Ready
+from blackwell_matmul.ops.launching import Copy, gpu_of, kind_of
 from blackwell_matmul.ops.operand_checks import (
     GROUPED,
     check_columns,

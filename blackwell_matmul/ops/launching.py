@@ -1,11 +1,10 @@
-"""Choice of a product's kernel, and its launch."""
+"""Plan of a product: its copies, the choice of its kernel, and the launch."""
 
 from __future__ import annotations
 
-import copy
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -17,231 +16,109 @@ from blackwell_matmul.base.errors import InputError, UnsupportedError
 from blackwell_matmul.frontend.bind import DEFAULT_TARGET
 from blackwell_matmul.hardware.gpus import WITH_TCGEN05, Gpu, gpu_for_target
 from blackwell_matmul.kernels import LADDERS, rung
-from blackwell_matmul.kernels.host.forms import ABSENT, Lines, lines_of
+from blackwell_matmul.kernels.host.forms import lines_of
 from blackwell_matmul.kernels.host.gemv import gemv_pays, why_no_gemv
 from blackwell_matmul.kernels.host.matmul import ALIGNMENT_BYTES
 from blackwell_matmul.ops.distributed.shared_gpu import queue_pays
 from blackwell_matmul.ops.finished import EpilogueTensors
+from blackwell_matmul.ops.launches import CopiedLines, Launches, LaunchesOfParts, Ready, copies_lines
 from blackwell_matmul.ops.operand_checks import How
-from blackwell_matmul.ops.placing import WORDS, apart, copying, every_rung_reads, packed, padded, with_zeros
+from blackwell_matmul.ops.placing import (
+    MIXED,
+    copying,
+    every_rung_reads,
+    lines_of_copy,
+    lone,
+    packed,
+    padded,
+    why_copied,
+    with_zeros,
+)
 from blackwell_matmul.problem.form import PLAIN, Epilogue, Form
-from blackwell_matmul.problem.problem import DTYPE_OF_TORCH, Problem, Schedule
-from blackwell_matmul.runtime import torch_cuda
+from blackwell_matmul.problem.problem import DTYPE_OF_TORCH, INT32_MAX, Problem, Schedule
 from blackwell_matmul.runtime.device import gpu_at
-from blackwell_matmul.runtime.launch import Prepared
-from blackwell_matmul.runtime.load import Loaded
-from blackwell_matmul.runtime.moving import Moving
-from blackwell_matmul.runtime.script_calls import ScriptCalls
 from blackwell_matmul.scheduling.parts_of_k import best_division, divided
 
 Copy = Callable[[Tensor], Tensor]
 
-
 KEPT_KERNELS = 512
 """Maximum number of cached kernels. alpha and beta are constants of a kernel, and may change in each training step."""
 
-KEPT_STREAMS = 64
-"""Maximum number of streams with packed launches of one plan."""
 
+@dataclass(frozen=True, eq=False)
+class Copies:
+    """Function that returns operands left[.., m, k] and right[.., n, k] of one kind, copied where no kernel reads them.
 
-class Launches:
-    """Launches of one kernel on tensors with equal shapes, strides and types, at any addresses.
-
-    device: index of the GPU; below 0, the kernel is simulated.
+    by_torch: functions that copy left and right; None: no copy by torch. by_kernel: function that copies operands with
+    one launch, and 0 for left, 1 for right, or both; None: no such copy.
     """
 
-    def __init__(self, kernel: Any, device: int) -> None:
-        self.kernel, self.device = kernel, device
-        self._calls = ScriptCalls(kernel) if device >= 0 else None
-        self._code: tuple[Loaded, tuple[int, ...]] | None = None
-        self._moving: dict[int, Moving] = {}
+    by_torch: tuple[Copy | None, Copy | None] = (None, None)
+    by_kernel: tuple[CopiedLines, Sequence[int]] | None = None
 
-    def __call__(self, tensors: Iterable[Tensor], arguments: Callable[[], Sequence[object]]) -> None:
-        """Launch the kernel on these tensors.
+    @classmethod
+    def of(cls, left: Tensor, right: Tensor) -> Copies:
+        """Return the copies for operands of these kinds."""
+        operands = left, right
+        reasons = why_copied(left, right), why_copied(right, left)
+        ours = [i for i in (0, 1) if reasons[i] not in ("", MIXED) and copies_lines(lone(operands[i]))]
+        by_torch = (
+            None if 0 in ours else copying(left, right),
+            None if 1 in ours else copying(right, left),
+        )
+        return cls(by_torch, (CopiedLines(*(lone(operands[i]) for i in ours)), ours) if ours else None)
 
-        arguments: function that returns the call's arguments, for a launch that is not packed yet. Its tensors have the
-        order of `tensors`.
-        """
-        if self._calls is None:
-            self.kernel(*arguments())
-            return
-        addresses = [each.data_ptr() for each in tensors]
-        if not self.at(addresses):
-            stream = torch_cuda.current_stream(self.device)
-            self._packed(self._calls, arguments(), addresses, stream)()
+    def __call__(self, left: Tensor, right: Tensor) -> list[Tensor]:
+        operands = [x if copy is None else copy(x) for x, copy in zip((left, right), self.by_torch)]
+        if self.by_kernel is not None:
+            copies, places = self.by_kernel
+            for place, made in zip(places, copies(*(lone(operands[place]) for place in places))):
+                operands[place] = made
+        return operands
 
-    def calls(self, arguments: Sequence[object]) -> list[tuple[Any, Sequence[object]]]:
-        """Return the launches of a call, as pairs of kernel and arguments."""
-        return [(self.kernel, arguments)]
-
-    def at(self, addresses: Sequence[int]) -> bool:
-        """Launch at these addresses and return True; return False, without effect, if the launch is not packed yet."""
-        moving = self._moving.get(torch_cuda.current_stream(self.device))
-        return moving is not None and moving(addresses)
-
-    def _packed(
-        self, calls: ScriptCalls, arguments: Sequence[object], addresses: Sequence[int], stream: int
-    ) -> Prepared:
-        """Return the packed launch, and keep it for later calls at other addresses."""
-        if self._code is None:
-            self._code = calls.code(arguments, self.device)
-        loaded, places = self._code
-        prepared = loaded.prepare([arguments[place] for place in places], self.device, stream)
-        tensors = [i for i, each in enumerate(arguments) if isinstance(each, Tensor)]
-        at = {i: tensors.index(place) for i, place in enumerate(places) if place in tensors}
-        moving = loaded.moving(prepared, at, addresses)
-        if moving is not None:
-            if len(self._moving) >= KEPT_STREAMS:
-                self._moving.clear()
-            self._moving[stream] = moving
-        return prepared
-
-
-class LaunchesOfParts:
-    """Two launches for a product whose K is divided, called as `Launches`.
-
-    product: kernel of the sums over the parts of K. total: kernel that adds the parts. shape: shape of these sums in
-    memory, [parts, m, line]. line is n, rounded up to multiples of 16 bytes.
-    """
-
-    def __init__(self, product: Any, total: Any, shape: tuple[int, int, int], device: int) -> None:
-        self._product, self._total = Launches(product, device), Launches(total, device)
-        self.kernel, self.device = product, self._product.device
-        self._shape, self._strides = shape, strides_of(shape)
-
-    def __call__(self, tensors: Iterable[Tensor], arguments: Callable[[], Sequence[object]]) -> None:
-        for launches, given in zip((self._product, self._total), self._arguments(arguments())):
-            launches([each for each in given if isinstance(each, Tensor)], functools.partial(tuple, given))
-
-    def calls(self, arguments: Sequence[object]) -> list[tuple[Any, Sequence[object]]]:
-        return list(zip((self._product.kernel, self._total.kernel), self._arguments(arguments)))
-
-    def _arguments(self, arguments: Sequence[Any]) -> tuple[Sequence[object], Sequence[object]]:
-        """Return the arguments of both launches."""
-        m, n, k, a, b, c, bias, residual, *scales, _ = arguments
-        parts, _, line = self._shape
-        sums = a.new_empty(self._shape, dtype=torch.float32)
-        of_sum = parts, m, n, line, sums, c, bias, residual
-        return (m, n, k, a, b, sums[..., :n], ABSENT, ABSENT, *scales, parts), of_sum
-
-    def at(self, addresses: Sequence[int]) -> bool:
-        a, b, c, *extras = addresses
-        sums = torch_cuda.allocated(self._shape, self._strides, torch.float32, self.device)  # until both are queued
-        return self._product.at([a, b, sums.data_ptr()]) and self._total.at([sums.data_ptr(), c, *extras])
-
-
-class Ready:
-    """Function that computes calls of one kind without checks: it allocates C, and launches the kernel at the tensors'
-    addresses.
-
-    shape: shape of the result. place: index of C's address among the others. line: elements from row to row of C; None:
-    packed. graded: function that returns the result with gradients, from addresses and tensors; None before the first
-    such call.
-    """
-
-    __slots__ = ("_launches", "_out", "_place", "_shape", "_strides", "graded")
-
-    def __init__(
-        self,
-        launches: Launches | LaunchesOfParts,
-        shape: Sequence[int],
-        out: torch.dtype,
-        place: int,
-        line: int | None = None,
-    ) -> None:
-        self._launches, self._shape, self._out, self._place = launches, tuple(shape), out, place
-        self._strides = strides_of(shape, line)
-        self.graded: Callable[..., Tensor] | None = None
-
-    def __call__(self, addresses: list[int]) -> Tensor | None:
-        """Return the result; None, without effect, if the launch is not packed yet. addresses: C's is inserted."""
-        c = torch_cuda.allocated(self._shape, self._strides, self._out, self._launches.device)
-        addresses.insert(self._place, c.data_ptr())
-        return c if self._launches.at(addresses) else None
-
-    def turned(self) -> Ready:
-        """Return a copy whose result has the last two dimensions exchanged."""
-        made = copy.copy(self)
-        made._shape, made._strides = ((*each[:-2], each[-1], each[-2]) for each in (self._shape, self._strides))
-        made.graded = None
-        return made
-
-
-class ReadyApart(Ready):
-    """`Ready` of a kernel that stores rows of C further apart: the result is a packed copy.
-
-    line: elements from row to row of the kernel's C. The copy moves words of up to 8 bytes that fill a row.
-    """
-
-    __slots__ = ("_packed", "_turned")
-
-    def __init__(
-        self, launches: Launches | LaunchesOfParts, shape: Sequence[int], out: torch.dtype, place: int, line: int
-    ) -> None:
-        *outer, columns = shape
-        word = next((word for word in WORDS if columns * out.itemsize % word.itemsize == 0), out)
-        together = word.itemsize // out.itemsize
-        super().__init__(launches, (*outer, columns // together), word, place, line // together)
-        self._packed = tuple(shape), strides_of(shape), out
-        self._turned = False
-
-    def __call__(self, addresses: list[int]) -> Tensor | None:
-        stored = super().__call__(addresses)
-        if stored is None:
-            return None
-        c = torch_cuda.allocated(*self._packed, self._launches.device)
-        (c if c.dtype is self._out else c.view(self._out)).copy_(stored)
-        return c.mT if self._turned else c
-
-    def turned(self) -> Ready:
-        made = copy.copy(self)
-        made._turned, made.graded = not self._turned, None
-        return made
+    @property
+    def copied(self) -> list[bool]:
+        """Return True for left, and for right, if that operand is copied."""
+        ours: Sequence[int] = () if self.by_kernel is None else self.by_kernel[1]
+        return [copy is not None or place in ours for place, copy in enumerate(self.by_torch)]
 
 
 @dataclass(frozen=True, eq=False)
 class ProductPlan:
     """Function that computes a product of operands with fixed shapes and strides.
 
-    sizes: m, n, k, and the batches if the kernel takes any form. copy_a, copy_b: functions that copy an operand; None:
-    no copy. shape: shape of C in memory; the first `columns` columns are the result. out: type of C.
+    sizes: m, n, k, and the batches if the kernel takes any form. copies: copies of operands. shape: shape of C in
+    memory; the first `columns` columns are the result. out: type of C.
     """
 
     launches: Launches | LaunchesOfParts
     sizes: tuple[int, ...]
-    copy_a: Copy | None
-    copy_b: Copy | None
+    copies: Copies
     shape: tuple[int, ...]
     columns: int
     out: torch.dtype
 
     def __call__(self, a: Tensor, b: Tensor, tensors: EpilogueTensors, into: Tensor | None = None) -> Tensor:
         """Return C. If the kernel can write `into`, C is `into`."""
-        left = a if self.copy_a is None else self.copy_a(a)
-        right = b if self.copy_b is None else self.copy_b(b.mT).mT
+        left, right = self.copies(a, b.mT)
         c = whole = a.new_empty(self.shape, dtype=self.out) if into is None or not self._writes(into) else into
         if self.shape[-1] != self.columns:
             c = whole[..., : self.columns]
         extras = [readable(each) for each in tensors if each is not None]
-        self.launches((left, right, c, *extras), lambda: self._arguments(left, right.mT, c, tensors, iter(extras)))
+        self.launches((left, right, c, *extras), lambda: self._arguments(left, right, c, tensors, iter(extras)))
         return c if whole is c else packed(c)
 
     def ready(self, tensors: Sequence[Tensor | None], addresses: Sequence[int], shape: Sequence[int]) -> Ready | None:
-        """Return the function for later calls of a call's kind; None if an operand is copied.
+        """Return the function for later calls of a call's kind; None if torch copies an operand or C.
 
         tensors: the operands and the epilogue's tensors. addresses: addresses of the call's tensors. shape: shape of
         the call's result.
         """
-        if self.copy_a is not None or self.copy_b is not None or self.launches.device < 0:
+        if any(self.copies.by_torch) or self.shape[-1] != self.columns or self.launches.device < 0:
             return None
         a, b, *extras = (each for each in tensors if each is not None)
         read, place = [each.data_ptr() for each in (a, b, *map(readable, extras))], len((a, b))
-        if read != list(addresses):
-            return None
-        if self.shape[-1] == self.columns:
-            return Ready(self.launches, shape, self.out, place)
-        rows = list(shape[-1:]) == [self.columns]  # not the elements of a column
-        return ReadyApart(self.launches, shape, self.out, place, self.shape[-1]) if rows else None
+        return Ready(self.launches, shape, self.out, place, self.copies.by_kernel) if read == list(addresses) else None
 
     def calls(self, a: Tensor, b: Tensor, tensors: EpilogueTensors) -> list[tuple[Any, Sequence[object]]]:
         """Return the launches, as pairs of kernel and arguments, with a new C. The operands must need no copy."""
@@ -265,12 +142,6 @@ class ProductPlan:
         return m, n, k, left, right, c, *[0 if each is None else next(extras) for each in tensors if batches], *batches
 
 
-def strides_of(shape: Sequence[int], line: int | None = None) -> tuple[int, ...]:
-    """Return the strides of a tensor whose rows begin `line` elements apart; None: the rows are packed."""
-    rows = shape if line is None else (*shape[:-1], line)
-    return tuple(math.prod(rows[dim + 1 :]) for dim in range(len(shape)))
-
-
 def readable(x: Tensor) -> Tensor:
     """Return x, or a copy if x is not contiguous or not aligned for vector loads."""
     x = x.contiguous()
@@ -292,22 +163,22 @@ def planned(a: Tensor, b: Tensor, tensors: EpilogueTensors, gpu: Gpu, out: torch
         return None
     name, alone = _of_forms(gpu), form == PLAIN and all(each is None for each in tensors)
     plain = every_rung_reads(left) and every_rung_reads(right) and n == padded(n, out.itemsize)
-    copy_a, copy_b = copies = copying(left, right), copying(right, left)
+    copies = Copies.of(left, right)
     measured = not gpu.arch.startswith(WITH_TCGEN05)  # on a B200, tcgen05 kernels are predicted to be as fast as Gemv
-    by_gemv = measured and copy_a is copy_b is None and not how.batch_invariant and gemv_pays(left, right, gpu)
+    by_gemv = measured and not any(copies.copied) and not how.batch_invariant and gemv_pays(left, right, gpu)
     if by_gemv and not why_no_gemv(left, right, form):
         launches = Launches(_gemv(form), a.get_device())
-        return ProductPlan(launches, (m, n, k, batch[0] if batch else 1), None, None, shape, shape[-1], out)
+        return ProductPlan(launches, (m, n, k, batch[0] if batch else 1), copies, shape, shape[-1], out)
     if not batch and (found := _in_parts(name, left, right, copies, tensors, out, gpu, how)) is not None:
         return found
     queue = not how.alone and queue_pays(gpu, math.prod((*batch, m, n)), k)
     if alone and not batch and out == a.dtype and (name is None or (plain and not how.batch_invariant)):
-        plain_a, plain_b = (None if every_rung_reads(x) else with_zeros for x in (left, right))
+        padded_a, padded_b = (None if every_rung_reads(x) else with_zeros for x in (left, right))
         k = padded(k, a.element_size())
         best = best_rung(gpu, m, n, k, a.dtype)
         batches = (1,) if "forms" in rung(best).features else ()
         launches = Launches(_kernel(best, PLAIN, False, queue), a.get_device())
-        return ProductPlan(launches, (m, n, k, *batches), plain_a, plain_b, shape, n, out)
+        return ProductPlan(launches, (m, n, k, *batches), Copies((padded_a, padded_b)), shape, n, out)
     if name is None:
         raise UnsupportedError(
             f"There is no kernel for {gpu} yet that computes batches or epilogues; torch does, and matmul of matrices "
@@ -316,15 +187,16 @@ def planned(a: Tensor, b: Tensor, tensors: EpilogueTensors, gpu: Gpu, out: torch
     sizes = (m, n, k, batch[0] if batch else 1)
     kernel = _kernel(name, form, how.batch_invariant, queue)
     launches, columns = Launches(kernel, a.get_device()), shape[-1]
-    whole = (*shape[:-1], padded(columns, out.itemsize))
-    return ProductPlan(launches, sizes, copy_a, copy_b, whole, columns, out)
+    counted = math.prod(shape) <= INT32_MAX  # so many elements can be stored one by one
+    whole = shape if counted else (*shape[:-1], padded(columns, out.itemsize))
+    return ProductPlan(launches, sizes, copies, whole, columns, out)
 
 
 def _in_parts(
     name: str | None,
     left: Tensor,
     right: Tensor,
-    copies: tuple[Copy | None, Copy | None],
+    copies: Copies,
     tensors: EpilogueTensors,
     out: torch.dtype,
     gpu: Gpu,
@@ -335,19 +207,16 @@ def _in_parts(
     if name is None or rung(name).mma != "wgmma" or how.batch_invariant or scaled or form.epilogue.columns_of_c > 1:
         return None
     (m, k), n = left.shape, right.shape[0]
-    copied = Lines(True, apart(k, left.element_size()), False, 0)
-    a, b = (lines_of(x) if copy is None else copied for x, copy in zip((left, right), copies))
+    a, b = (lines_of_copy(x) if copied else lines_of(x) for x, copied in zip((left, right), copies.copied))
     majors = "k" if a.k_major else "m", "k" if b.k_major else "n"
-    problem = Problem(
-        m, n, k, DTYPE_OF_TORCH[str(left.dtype)], Form(*majors, a.stride, b.stride, c_stride=padded(n, out.itemsize))
-    )
+    problem = Problem(m, n, k, DTYPE_OF_TORCH[str(left.dtype)], Form(*majors, a.stride, b.stride))
     kernel: Any = rung(name)
     found = best_division(problem, gpu, kernel)
     if found is None:
         return None
     shape = found.parts, m, divided(problem, found.parts).c_line
     launches = LaunchesOfParts(*_kernels_of_parts(name, found.schedule, form), shape, left.get_device())
-    return ProductPlan(launches, (m, n, k, 1), *copies, (m, n), n, out)
+    return ProductPlan(launches, (m, n, k, 1), copies, (m, n), n, out)
 
 
 @functools.lru_cache(KEPT_KERNELS)

@@ -3,7 +3,8 @@
 | A[m, k] or B[n, k], or a batch of them | treatment |
 |---|---|
 | contiguous along k, or along m or n; lines start at multiples of 16 bytes | read in place |
-| any other | one copy, contiguous along k, rows padded to multiples of 128 bytes, short rows of 16 |
+| the same, with other lines | one copy, lines padded to multiples of 128 bytes, short lines of 16 |
+| any other, or 8 bits along m or n | one copy, contiguous along k, in such lines |
 | one matrix, expanded over batches | the matrix is read once |
 | several batch dimensions without one common stride | a copy with one batch dimension |
 | e4m3 with e5m2, or the reverse | copies in bfloat16, as no kernel multiplies mixed types |
@@ -21,7 +22,7 @@ import torch
 from torch import Tensor
 
 from blackwell_matmul.hardware.gpu_figures import ROW_BYTES
-from blackwell_matmul.kernels.host.forms import why_unreadable
+from blackwell_matmul.kernels.host.forms import Lines, why_unreadable
 from blackwell_matmul.kernels.host.grouped import why_no_rows
 from blackwell_matmul.kernels.host.matmul import ALIGNMENT_BYTES
 from blackwell_matmul.ops.operand_checks import (
@@ -99,9 +100,10 @@ def _of_groups(a: Tensor, b: Tensor, offs: Tensor) -> list[tuple[Tensor, str]]:
 
 def _sentence(name: str, x: Tensor, reason: str) -> str:
     """Return the sentence about a copy. x: the operand a[.., m, k] or b[.., k, n]."""
-    lines, k = (x.shape[-2], x.shape[-1]) if name == "a" else (x.shape[-1], x.shape[-2])
+    rows = x if name == "a" else x.mT
+    count, length = rows.mT.shape[-2:] if reason != MIXED and along_rows(rows) else rows.shape[-2:]
     item = 2 if reason == MIXED else x.element_size()
-    nbytes = math.prod(x.shape[:-2]) * lines * apart(k, item) * item
+    nbytes = math.prod(x.shape[:-2]) * count * apart(length, item) * item
     what = f"{name} with shape {tuple(x.shape)} and strides {x.stride()}"
     return f"{what} is copied ({nbytes} bytes): {reason}."
 
@@ -120,10 +122,26 @@ def copying(x: Tensor, other: Tensor) -> Callable[[Tensor], Tensor] | None:
     """Return the function that copies an operand of an ungrouped product; None if the kernel reads the operand in
     place."""
     reason = why_copied(x, other)
-    copy = widened if reason == MIXED else k_major if reason else None
+    copy = widened if reason == MIXED else in_lines if reason else None
     if lone(x) is x:
         return copy
     return lone if copy is None else lambda x: copy(lone(x))
+
+
+def along_rows(x: Tensor) -> bool:
+    """Return True if a copy of x[.., rows, k] is contiguous along rows, as x is. TMA reads 8 bits along k alone."""
+    return x.stride(-1) != 1 and x.stride(-2) == 1 and x.element_size() == 2
+
+
+def in_lines(x: Tensor) -> Tensor:
+    """Return a copy with aligned lines, contiguous along the same dimension as x if possible."""
+    return k_major(x.mT).mT if along_rows(x) else k_major(x)
+
+
+def lines_of_copy(x: Tensor) -> Lines:
+    """Return the layout of `in_lines(x)` for a matrix x."""
+    length = x.shape[-2 if along_rows(x) else -1]
+    return Lines(not along_rows(x), apart(length, x.element_size()), False, 0)
 
 
 def k_major(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:

@@ -254,7 +254,7 @@ def _tma_reads_rows_of_a_and_b(tile: TileConfig) -> str | None:
 
 
 def _tma_writes_rows_of_c(tile: TileConfig) -> str | None:
-    if "tma" not in tile.features:
+    if "tma" not in tile.features or "forms" in tile.features:  # the latter store other rows element by element
         return None
     problem = tile.asked
     if problem.form.c_stride:

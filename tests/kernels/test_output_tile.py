@@ -85,7 +85,7 @@ def test_what_is_not_computed_transposed_has_a_reason(form: Form) -> None:
     assert not why_not(plain, problem, GPUS["H200"])
 
 
-def test_what_tma_needs_of_a_row_of_c_is_asked_of_n() -> None:
+def test_rows_of_any_length_are_stored() -> None:
     schedule = Schedule(**SCHEDULE, mma="wgmma", features=HopperMatmul.features)
     assert not why_not(schedule, Problem(399, 512, 512, "bf16"), GPUS["H200"])
-    assert why_not(schedule, Problem(512, 399, 512, "bf16"), GPUS["H200"])[0].startswith("N = 399: a row of C is 798")
+    assert not why_not(schedule, Problem(512, 399, 512, "bf16"), GPUS["H200"])

@@ -11,7 +11,7 @@ from fake_gpu import OnGpu
 from blackwell_matmul import bmm, linear, matmul, scaled_mm
 from blackwell_matmul.ops import direct, ready
 from blackwell_matmul.ops.gradients import GRADIENTS
-from blackwell_matmul.ops.launching import Launches
+from blackwell_matmul.ops.launches import Launches
 from blackwell_matmul.runtime import torch_cuda
 from blackwell_matmul.runtime.recent import Recent
 
@@ -115,12 +115,23 @@ def test_streams_and_copies_and_misaligned_tensors(gpu, kinds, monkeypatch):
     for _ in range(2):
         matmul(x, w)
     assert [int(each["stream"], 16) for each in gpu.calls("cuLaunchKernelEx")] == [0x77] * 2 and len(kinds) == 1
-    unaligned = zeros(64 * 64 + 1)[1:].view(64, 64)
-    for odd in (unaligned, zeros(64, 128)[:, ::2]):  # both are copied
-        matmul(x, odd)
-    assert len(kinds) == 1
+    matmul(x, zeros(64, 128)[:, ::2])  # copied by torch
     matmul(x, OnGpu.of(w.as_subclass(torch.Tensor)))
     assert len(kinds) == 1
+    unaligned = zeros(64 * 64 + 1)[1:].view(64, 64)  # copied by a kernel
+    gpu.clear()
+    for _ in range(3):
+        matmul(x, unaligned)
+    assert len(gpu.calls("cuLaunchKernelEx")) == 6 and len(kinds) == 2
+
+
+@pytest.mark.slow
+def test_two_operands_with_odd_rows_are_copied_by_one_launch(gpu, kinds):
+    """C has odd rows, too, and the product stores them."""
+    x, w = zeros(64, 63), zeros(65, 63)
+    made = [matmul(x, w.T) for _ in range(3)]
+    assert len(gpu.calls("cuLaunchKernelEx")) == 6 and len(kinds) == 1
+    assert all(each.shape == (64, 65) and each.is_contiguous() for each in made)
 
 
 @pytest.mark.slow

@@ -12,8 +12,9 @@ A strip of [rows, columns] sums, the first of which belongs to C[row, column], i
 from tilus import RegisterTensor, boolean, float32, int32, void_p
 
 from blackwell_matmul.kernels.host.forms import check_call, pinned_form, problem_of
-from blackwell_matmul.kernels.host.matmul import MatmulScript
+from blackwell_matmul.kernels.host.matmul import ALIGNMENT_BYTES, MatmulScript
 from blackwell_matmul.kernels.parts.column_vector import ColumnVector
+from blackwell_matmul.kernels.parts.element_store import ElementStore
 from blackwell_matmul.kernels.parts.operand import Operand, lines, strides
 from blackwell_matmul.problem.form import PLAIN, Form
 
@@ -60,9 +61,13 @@ class EpilogueScript(MatmulScript):
 
     @classmethod
     def problem_of(cls, knobs, *args):
-        """Return the problem of a call, and the form as an argument of `__init__`; remove `form` from `knobs`."""
+        """Return the problem of a call, and further arguments of `__init__`: the form, and by_element=1 if TMA cannot
+        store the rows of C. Remove both from `knobs`."""
         problem = problem_of(pinned_form(knobs.pop("form", PLAIN)), args)
-        return problem, {} if problem.form == PLAIN else {"form": problem.form}
+        knobs.pop("by_element", None)
+        of_call = {} if problem.form == PLAIN else {"form": problem.form}
+        by_element = "forms" in cls.features and problem.c_line * problem.c_bytes % ALIGNMENT_BYTES
+        return problem, {**of_call, "by_element": 1} if by_element else of_call
 
     def take_form(self, form: Form):
         """Set the attributes that other methods use. `__init__` calls this method after it has set `dtype`."""
@@ -96,6 +101,8 @@ class EpilogueScript(MatmulScript):
             shape=[batches, m, columns],
             strides=strides(True, self.form.c_stride, 0, m, columns),
         )
+        if self.by_element:
+            self.elements = ElementStore(self.g_c, self.form.c_stride if self.form.c_stride else columns)
 
     def open_epilogue(
         self,

@@ -8,12 +8,15 @@ block_m = 128:
     tile 1    computes rows 72 to 199, stores rows 128 to 199       last_m = 72, the first row that it computes
 
 The first row is a multiple of 8, the first column a multiple of a strip. The preceding tile stores the overlap.
+
+Rows of C that TMA cannot store are stored element by element (`parts.element_store`).
 """
 
 import tilus
 from tilus import GlobalTensor, RegisterTensor, SharedTensor, int32
 from tilus.utils import cdiv
 
+from blackwell_matmul.kernels.parts.element_store import ElementStore
 from blackwell_matmul.scheduling.tile_config import LAST_ROWS
 from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_layout, buffer_layout, transposed_layout
 
@@ -76,12 +79,12 @@ class OutputTile(tilus.Class):
         tile_m: int32,
         tile_n: int32,
     ):
-        """Store a strip from shared memory into C, except elements that the preceding tile stores.
+        """Store a strip from shared memory into C by TMA, except elements that the preceding tile stores.
 
         at_m, at_n: row and column of the strip's first sum. tile_m, tile_n: first row and column that the tile stores.
         """
-        row, column = (at_n, at_m) if self.swap_ab else (at_m, at_n // self.per_column)  # of C
-        first_row, first_column = (tile_n, tile_m) if self.swap_ab else (tile_m, tile_n // self.per_column)
+        row, column = self.of_c(at_m, at_n)
+        first_row, first_column = self.of_c(tile_m, tile_n)
         if column >= first_column:
             if row >= first_row:
                 s_rows = self.reshape_shared(s_strip, [self.rows // self.stored, self.stored, self.columns])
@@ -91,6 +94,27 @@ class OutputTile(tilus.Class):
                 for part in range(1, self.stored // LAST_ROWS):
                     if row + part * LAST_ROWS >= first_row:
                         self.leave(s_parts[part], batch, row + part * LAST_ROWS, column)
+
+    def store_elements(
+        self,
+        elements: ElementStore,
+        s_strip: SharedTensor,
+        batch: int32,
+        at_m: int32,
+        at_n: int32,
+        tile_m: int32,
+        tile_n: int32,
+    ):
+        """Store the same elements as `store`, by all threads of a warpgroup."""
+        row, column = self.of_c(at_m, at_n)
+        first_row, first_column = self.of_c(tile_m, tile_n)
+        if column >= first_column:
+            s_rows = self.reshape_shared(s_strip, [self.rows // self.stored, self.stored, self.columns])
+            elements.store(s_rows[0], batch, row, column, first_row)
+
+    def of_c(self, m: int32, n: int32):
+        """Return the row and column of C of a sum."""
+        return (n, m) if self.swap_ab else (m, n // self.per_column)
 
     def leave(self, s_rows: SharedTensor, batch: int32, row: int32, column: int32):
         """Store rows from shared memory into C, by TMA."""

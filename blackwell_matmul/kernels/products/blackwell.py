@@ -23,8 +23,11 @@ from blackwell_matmul.scheduling.tcgen05_strips import pair_layout, strip_layout
 
 
 class BlackwellMatmul(EpilogueScript):
-    """C[m, n] = epilogue(A[m, k] @ B[n, k].T), for each batch. Lines of A, B and C begin at multiples of 16 bytes, as
-    TMA requires."""
+    """C[m, n] = epilogue(A[m, k] @ B[n, k].T), for each batch. Lines of A and B begin at multiples of 16 bytes, as TMA
+    requires.
+
+    by_element: 1 stores C element by element, for rows that TMA cannot store.
+    """
 
     features = ("tma", "ring", "specialised", "grouped", "clc", "pairs", "forms")
 
@@ -37,10 +40,12 @@ class BlackwellMatmul(EpilogueScript):
         e_block_n: int,
         stages: int,
         group_m: int,
+        by_element: int = 0,
         form: Form = PLAIN,
     ):
         super().__init__()
         self.dtype = dtype
+        self.by_element = by_element == 1
         self.take_form(form)
         self.block_m = block_m
         self.block_n = block_n
@@ -178,15 +183,18 @@ class BlackwellMatmul(EpilogueScript):
                     self.store_shared(s_c, r_c.to(self.c_dtype))
                     self.fence.proxy_async(space="shared")
                     self.sync()
-                    with self.single_warp():
-                        # Elements outside of C are not stored.
-                        columns = (offset_n + e_offset_n) // self.columns_of_c
-                        self.tma.shared_to_global(s_c, self.g_c, offsets=[batch, offset_m, columns], dims=[1, 2])
-                        # Shared memory may change, and the CTA may exit, once TMA has read s_c: `read` waits for that
-                        # alone. Only the thread that issued the store can wait ("cp.async.bulk.wait_group"): the others
-                        # sync.
-                        self.tma.commit_group()
-                        self.tma.wait_group(n=0, read=True)
+                    columns = (offset_n + e_offset_n) // self.columns_of_c
+                    # Elements outside of C are not stored.
+                    if self.by_element:
+                        self.elements.store(s_c, batch, offset_m, columns, offset_m)
+                    else:
+                        with self.single_warp():
+                            self.tma.shared_to_global(s_c, self.g_c, offsets=[batch, offset_m, columns], dims=[1, 2])
+                            # Shared memory may change, and the CTA may exit, once TMA has read s_c: `read` waits for
+                            # that alone. Only the thread that issued the store can wait ("cp.async.bulk.wait_group"):
+                            # the others sync.
+                            self.tma.commit_group()
+                            self.tma.wait_group(n=0, read=True)
                     self.sync()
                 self.mbarrier.arrive_and_expect_tx_remote(
                     sums.empty(), transaction_bytes=0, target_rank=0, scope="cluster"

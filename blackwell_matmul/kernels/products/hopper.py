@@ -50,8 +50,11 @@ from blackwell_matmul.scheduling.wgmma_fragments import (
 
 
 class HopperMatmul(EpilogueScript):
-    """C[m, n] = epilogue(A[m, k] @ B[n, k].T), for each batch. Lines of A, B and C begin at multiples of 16 bytes, as
-    TMA requires."""
+    """C[m, n] = epilogue(A[m, k] @ B[n, k].T), for each batch. Lines of A and B begin at multiples of 16 bytes, as TMA
+    requires.
+
+    by_element: 1 stores C element by element, for rows that TMA cannot store.
+    """
 
     target = "sm_90a"
     mma = "wgmma"
@@ -78,10 +81,12 @@ class HopperMatmul(EpilogueScript):
         swap_ab: int,
         sm_count: int,
         queue: int = 0,
+        by_element: int = 0,
         form: Form = PLAIN,
     ):
         super().__init__()
         self.dtype = dtype
+        self.by_element = by_element == 1
         self.take_form(form)
         self.block_m = block_m
         self.block_n = block_n
@@ -428,10 +433,13 @@ class HopperMatmul(EpilogueScript):
                     self.out.put(s_strip, r_c.to(self.c_dtype))
                     self.fence.proxy_async(space="shared")
                     self.sync()
-                    with self.single_warp():
-                        # Elements outside of C are not stored, nor those that the tiles before store.
-                        self.out.store(s_strip, batch, at_m, at_n, tile_m, tile_n)
-                        self.tma.commit_group()
+                    # Elements outside of C are not stored, nor those that the tiles before store.
+                    if self.by_element:
+                        self.out.store_elements(self.elements, s_strip, batch, at_m, at_n, tile_m, tile_n)
+                    else:
+                        with self.single_warp():
+                            self.out.store(s_strip, batch, at_m, at_n, tile_m, tile_n)
+                            self.tma.commit_group()
             turn ^= 1
             tile = order.next_tile(tile)
 

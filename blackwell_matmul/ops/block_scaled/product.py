@@ -25,7 +25,8 @@ from blackwell_matmul.ops.counting import tell_counters
 from blackwell_matmul.ops.direct import bypasses_dispatch, wants_gradient
 from blackwell_matmul.ops.finished import EpilogueTensors, finished
 from blackwell_matmul.ops.gradients import ProductOfTwo
-from blackwell_matmul.ops.launching import Launches, best_scaled_rung, gpu_of, kind_of, readable
+from blackwell_matmul.ops.launches import Launches
+from blackwell_matmul.ops.launching import best_scaled_rung, gpu_of, kind_of, readable
 from blackwell_matmul.ops.operand_checks import DEFAULTS, check_dense, check_dispatched
 from blackwell_matmul.ops.placing import k_major
 from blackwell_matmul.ops.two_levels import define

@@ -232,6 +232,7 @@ def global_view(inst: Any, context: LoweringContext) -> Any:
         return cache[key]
 
     def make(warp: Warp, address: int, shape: tuple[int, ...], values: tuple[Any, ...]) -> GlobalView:
+        shape = tuple(max(0, extent) for extent in shape)
         try:
             origin, strides = _probe(offset, shape, values)
         except ValueError:

@@ -140,45 +140,52 @@ class OperandInLines:
 class CopiedLines:
     """Copies of operands of one kind in lines that TMA can read, by one launch of a kernel.
 
-    operands: one or two operands [.., rows, k], each contiguous along rows or k.
+    left, right: operands [.., rows, k], each contiguous along rows or k; None: not copied, but not both. places:
+    indices of the copied operands.
     """
 
-    def __init__(self, *operands: Tensor) -> None:
-        first = operands[0]
-        self._layouts = [OperandInLines(x) for x in operands]
-        self._begins = [0, *itertools.accumulate(each.elements for each in self._layouts)]
-        self._places = [begin * first.element_size() for begin in self._begins[:-1]]
-        self._shape, self._dtype = tuple(self._begins[-1:]), first.dtype
+    def __init__(self, left: Tensor | None, right: Tensor | None) -> None:
+        operands = {place: x for place, x in enumerate((left, right)) if x is not None}
+        self.places, (first, *_) = tuple(operands), operands.values()
+        self._layouts = [OperandInLines(x) for x in operands.values()]
+        *self._begins, elements = 0, *itertools.accumulate(each.elements for each in self._layouts)
+        self._second = self._begins[-1] * first.element_size()  # where the last copy begins, in bytes
+        self._shape, self._dtype = (elements,), first.dtype
         self._launches = Launches(_copying_kernel(), first.get_device())
 
     def __call__(self, *operands: Tensor) -> list[Tensor]:
-        """Return the copies."""
-        made = operands[0].new_empty(self._shape)
+        """Return left and right, or their copies."""
+        found, memory = list(operands), operands[self.places[0]].new_empty(self._shape)
         tensors: list[Tensor] = []
         arguments: list[object] = []
-        for layout, begin, x in zip(self._layouts, self._begins, operands, strict=False):
-            source, target = layout.lines(x), made.as_strided(layout.sizes, layout.strides, begin)
+        for place, layout, begin in zip(self.places, self._layouts, self._begins):
+            source = layout.lines(operands[place])
+            target = memory.as_strided(layout.sizes, layout.strides, begin)
             tensors += source, target
             arguments += *layout.sizes, *source.stride()[:2], layout.line, source, target
-        arguments += [0] * (2 * len(arguments) // len(operands) - len(arguments))
-        self._launches(tensors, lambda: arguments)
-        return [layout.operand(target) for layout, target in zip(self._layouts, tensors[1::2])]
+            found[place] = layout.operand(target)
+        absent = [0] * len(arguments) if len(self.places) == 1 else []
+        self._launches(tensors, lambda: arguments + absent)
+        return found
 
-    def at(self, addresses: list[int], places: Sequence[int]) -> Tensor | None:
-        """Copy the operands at these places of `addresses`, and put in the addresses of the copies.
+    def at(self, addresses: list[int]) -> Tensor | None:
+        """Copy the operands at the first two addresses, and put in the addresses of the copies.
 
         Returns the copies' memory; None, without effect, if the launch is not packed yet.
         """
-        made = torch_cuda.allocated(self._shape, (1,), self._dtype, self._launches.device)
-        address = made.data_ptr()
-        given: list[int] = []
-        for place, begin in zip(places, self._places):
-            given += addresses[place], address + begin
-        if not self._launches.at(given):
-            return None
-        for place, at in zip(places, given[1::2]):
-            addresses[place] = at
-        return made
+        memory = torch_cuda.allocated(self._shape, (1,), self._dtype, self._launches.device)
+        address = memory.data_ptr()
+        if len(self.places) == 1:
+            (place,) = self.places
+            if not self._launches.at((addresses[place], address)):
+                return None
+            addresses[place] = address
+        else:
+            second = address + self._second
+            if not self._launches.at((addresses[0], address, addresses[1], second)):
+                return None
+            addresses[:2] = address, second
+        return memory
 
 
 def copies_lines(x: Tensor) -> bool:
@@ -201,9 +208,9 @@ class Ready:
     """Function that computes calls of one kind without checks: it allocates C, and launches the kernel at the tensors'
     addresses.
 
-    shape: shape of the result. place: index of C's address among the others. copies: function that copies operands, and
-    the indices of their addresses; None: no copies. graded: function that returns the result with gradients, from
-    addresses and tensors; None before the first such call.
+    shape: shape of the result. place: index of C's address among the others. copies: copies of operands; None: no
+    copies. graded: function that returns the result with gradients, from addresses and tensors; None before the first
+    such call.
     """
 
     __slots__ = ("_copies", "_launches", "_out", "_place", "_shape", "_strides", "graded")
@@ -214,7 +221,7 @@ class Ready:
         shape: Sequence[int],
         out: torch.dtype,
         place: int,
-        copies: tuple[CopiedLines, Sequence[int]] | None = None,
+        copies: CopiedLines | None = None,
     ) -> None:
         self._launches, self._shape, self._out, self._place = launches, tuple(shape), out, place
         self._copies = copies
@@ -224,8 +231,7 @@ class Ready:
     def __call__(self, addresses: list[int]) -> Tensor | None:
         """Return the result; None if a launch is not packed yet. addresses: C's and those of copies are put in."""
         if self._copies is not None:
-            copies, places = self._copies
-            copied = copies.at(addresses, places)  # memory that lasts until the product is queued
+            copied = self._copies.at(addresses)  # memory that lasts until the product is queued
             if copied is None:
                 return None
         c = torch_cuda.allocated(self._shape, self._strides, self._out, self._launches.device)

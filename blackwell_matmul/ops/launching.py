@@ -49,38 +49,37 @@ KEPT_KERNELS = 512
 class Copies:
     """Function that returns operands left[.., m, k] and right[.., n, k] of one kind, copied where no kernel reads them.
 
-    by_torch: functions that copy left and right; None: no copy by torch. by_kernel: function that copies operands with
-    one launch, and 0 for left, 1 for right, or both; None: no such copy.
+    by_torch: functions that copy left and right; None: no copy by torch. by_kernel: copies by one launch of a kernel;
+    None: no such copy.
     """
 
     by_torch: tuple[Copy | None, Copy | None] = (None, None)
-    by_kernel: tuple[CopiedLines, Sequence[int]] | None = None
+    by_kernel: CopiedLines | None = None
 
     @classmethod
     def of(cls, left: Tensor, right: Tensor) -> Copies:
         """Return the copies for operands of these kinds."""
-        operands = left, right
-        reasons = why_copied(left, right), why_copied(right, left)
-        ours = [i for i in (0, 1) if reasons[i] not in ("", MIXED) and copies_lines(lone(operands[i]))]
-        by_torch = (
-            None if 0 in ours else copying(left, right),
-            None if 1 in ours else copying(right, left),
-        )
-        return cls(by_torch, (CopiedLines(*(lone(operands[i]) for i in ours)), ours) if ours else None)
+        (copy_left, our_left), (copy_right, our_right) = _copies(left, right), _copies(right, left)
+        none = our_left is our_right is None
+        return cls((copy_left, copy_right), None if none else CopiedLines(our_left, our_right))
 
     def __call__(self, left: Tensor, right: Tensor) -> list[Tensor]:
         operands = [x if copy is None else copy(x) for x, copy in zip((left, right), self.by_torch)]
-        if self.by_kernel is not None:
-            copies, places = self.by_kernel
-            for place, made in zip(places, copies(*(lone(operands[place]) for place in places))):
-                operands[place] = made
-        return operands
+        return operands if self.by_kernel is None else self.by_kernel(*operands)
 
     @property
     def copied(self) -> list[bool]:
         """Return True for left, and for right, if that operand is copied."""
-        ours: Sequence[int] = () if self.by_kernel is None else self.by_kernel[1]
+        ours: Sequence[int] = () if self.by_kernel is None else self.by_kernel.places
         return [copy is not None or place in ours for place, copy in enumerate(self.by_torch)]
+
+
+def _copies(x: Tensor, other: Tensor) -> tuple[Copy | None, Tensor | None]:
+    """Return the function by which torch copies x, and the operand that a kernel copies; None: no such copy."""
+    matrix, copied = lone(x), why_copied(x, other) not in ("", MIXED)
+    if not copied or not copies_lines(matrix):
+        return copying(x, other), None
+    return None if matrix is x else lone, matrix
 
 
 @dataclass(frozen=True, eq=False)

@@ -82,7 +82,7 @@ OPERANDS: dict[str, Callable[[], Tensor]] = {
 )
 def test_operands_are_copied_into_lines_that_tma_reads(name: str, dtype: torch.dtype) -> None:
     x = OPERANDS[name]().to(dtype)
-    (made,) = CopiedLines(x)(x)
+    made = CopiedLines(None, x)(OPERANDS["rows"](), x)[1]
     assert torch.equal(made.float(), x.float())
     assert made.stride() == in_lines(x).stride()
     if x.dim() == 2:
@@ -103,14 +103,27 @@ def test_a_call_copies_operands_before_the_product() -> None:
     stored, given = Stored(torch.zeros(3, 5)), [a.data_ptr(), b.data_ptr()]
     lines, launch = CopiedLines(a, b), Copied()
     lines._launches = launch  # type: ignore[assignment]  # what it needs of Launches
-    plan = ProductPlan(stored, (3, 5, 7), Copies(by_kernel=(lines, (0, 1))), (3, 5), 5, torch.float32)  # type: ignore[arg-type]
+    plan = ProductPlan(stored, (3, 5, 7), Copies(by_kernel=lines), (3, 5), 5, torch.float32)  # type: ignore[arg-type]
     ready = plan.ready((a, b.T), given, (3, 5))
     assert ready is not None
     made = ready(list(given))
-    assert made is not None and torch.equal(made, stored.c) and launch.seen[::2] == given
-    assert stored.seen[:2] == launch.seen[1::2] and launch.seen[3] - launch.seen[1] == 3 * 8 * 2 + 80
+    assert made is not None and torch.equal(made, stored.c) and list(launch.seen[::2]) == given
+    assert stored.seen[:2] == list(launch.seen[1::2]) and launch.seen[3] - launch.seen[1] == 3 * 8 * 2 + 80
     launch.packed = False
     assert ready(list(given)) is None
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_call_copies_one_operand(place: int) -> None:
+    a, b = torch.randn(3, 7).bfloat16(), torch.randn(5, 7).bfloat16()
+    stored, given = Stored(torch.zeros(3, 5)), [a.data_ptr(), b.data_ptr()]
+    lines, launch = CopiedLines(a if place == 0 else None, b if place == 1 else None), Copied()
+    lines._launches = launch  # type: ignore[assignment]  # what it needs of Launches
+    assert Ready(stored, (3, 5), torch.float32, 2, lines)(list(given)) is not None  # type: ignore[arg-type]
+    assert launch.seen[0] == given[place] and stored.seen[1 - place] == given[1 - place]
+    assert stored.seen[place] == launch.seen[1] and len(launch.seen) == 2
+    plan = ProductPlan(stored, (3, 5, 7), Copies(), (3, 5), 5, torch.float32)  # type: ignore[arg-type]
+    assert plan.ready((a, b.T), given, (3, 5)) is not None
     assert replace(plan, copies=Copies((None, in_lines))).ready((a, b.T), given, (3, 5)) is None
 
 

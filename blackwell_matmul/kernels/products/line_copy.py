@@ -93,10 +93,13 @@ class LineCopy(Script):
         """Copy tile number `tile` of an operand."""
         tiles_of_line: int32 = cdiv(length, ELEMENTS)
         tiles: int32 = tiles_of_line * cdiv(lines, LINES)  # of a batch
-        offsets = [tile // tiles, tile % tiles // tiles_of_line * LINES, tile % tiles_of_line * ELEMENTS]
+        batch: int32 = tile // tiles
+        first: int32 = tile % tiles // tiles_of_line * LINES
+        element: int32 = tile % tiles_of_line * ELEMENTS
         shape = [batches, lines, length]
         g_source = self.global_view(source_ptr, dtype=self.dtype, shape=shape, strides=[between, line, 1])
         g_target = self.global_view(target_ptr, dtype=self.dtype, shape=shape, strides=[lines * to_line, to_line, 1])
+        offsets = [batch, first, element]
         r_copy = self.load_global(g_source, offsets=offsets, shape=[LINES, ELEMENTS], dims=[1, 2])
         self.annotate_layout(r_copy, self.layout)
         self.store_global(g_target, r_copy, offsets=offsets, dims=[1, 2])

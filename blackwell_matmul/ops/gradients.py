@@ -157,7 +157,7 @@ class ReadyGradients:
     def of(
         cls, products: Iterable[Factors | None], flags: Sequence[bool], addresses: list[int]
     ) -> ReadyGradients | None:
-        """Return the launches of products that were computed before; None if a product copies a tensor."""
+        """Return the launches of products that were computed before; None if torch copies a tensor."""
         launches: list[tuple[Ready, int, int] | None] = []
         for each in products:
             if each is None:

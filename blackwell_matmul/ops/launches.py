@@ -189,10 +189,10 @@ class CopiedLines:
 
 
 def copies_lines(x: Tensor) -> bool:
-    """Return True if `CopiedLines` copies an operand on a GPU."""
+    """Return True if `CopiedLines` copies an operand on a GPU. The kernel counts elements in 32 bits."""
     span = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride())) + 1
     in_lines = x.stride(-2 if along_rows(x) else -1) == 1
-    return x.is_cuda and in_lines and max(x.numel(), span) <= INT32_MAX
+    return x.is_cuda and in_lines and max(span, OperandInLines(x).elements) <= INT32_MAX
 
 
 @functools.cache

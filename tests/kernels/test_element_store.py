@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from blackwell_matmul import BlackwellMatmul, HopperMatmul
+from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.compiler import compile
 from blackwell_matmul.emulator import emulate
 from blackwell_matmul.harness import check_matmul
@@ -57,6 +58,23 @@ def test_batches_with_an_epilogue(kernel: Any) -> None:
     sums = a.double() @ b.double().mT + bias.double()
     wanted = torch.nn.functional.silu(sums[..., ::2]) * sums[..., 1::2]
     assert run.ok and torch.allclose(c.double(), wanted, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("n", "pinned", "message"),
+    [(101, 0, "it must be 1, as rows of c are 202 bytes apart"), (104, 2, "it must be 0 or 1"), (104, "x", "0 or 1")],
+)
+def test_a_pin_that_does_not_fit_is_refused(n: int, pinned: object, message: str) -> None:
+    a, b, c = operands(64, n, 72)
+    with pytest.raises(InputError, match=f"by_element is .*; .*{message}"):
+        HopperMatmul(by_element=pinned)(64, n, 72, a, b, c)
+
+
+@pytest.mark.process
+def test_elements_are_stored_for_aligned_rows_if_pinned() -> None:
+    a, b, c = operands(64, 104, 72)
+    run = simulate(HopperMatmul(by_element=1, **HOPPER), 64, 104, 72, a, b, c, target="sm_90a")
+    assert not run.findings and check_matmul(a, b, c).ok and run.schedule["by_element"] == 1
 
 
 @pytest.mark.slow

@@ -11,6 +11,8 @@ A strip of [rows, columns] sums, the first of which belongs to C[row, column], i
 
 from tilus import RegisterTensor, boolean, float32, int32, void_p
 
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.validation import integer, shown
 from blackwell_matmul.kernels.host.forms import check_call, pinned_form, problem_of
 from blackwell_matmul.kernels.host.matmul import ALIGNMENT_BYTES, MatmulScript
 from blackwell_matmul.kernels.parts.column_vector import ColumnVector
@@ -62,11 +64,17 @@ class EpilogueScript(MatmulScript):
     @classmethod
     def problem_of(cls, knobs, *args):
         """Return the problem of a call, and further arguments of `__init__`: the form, and by_element=1 if TMA cannot
-        store the rows of C. Remove both from `knobs`."""
+        store the rows of C, or if it is pinned. Remove both from `knobs`."""
         problem = problem_of(pinned_form(knobs.pop("form", PLAIN)), args)
-        knobs.pop("by_element", None)
         of_call = {} if problem.form == PLAIN else {"form": problem.form}
-        by_element = "forms" in cls.features and problem.c_line * problem.c_bytes % ALIGNMENT_BYTES
+        if "forms" not in cls.features:
+            return problem, of_call
+        row_bytes = problem.c_line * problem.c_bytes
+        least = 1 if row_bytes % ALIGNMENT_BYTES else 0
+        by_element = knobs.pop("by_element", least)
+        if integer(by_element, least, 1) is None:
+            able = f"1, as rows of c are {row_bytes} bytes apart" if least else "0 or 1"
+            raise InputError(f"by_element is {shown(by_element)}; it must be {able}.")
         return problem, {**of_call, "by_element": 1} if by_element else of_call
 
     def take_form(self, form: Form):

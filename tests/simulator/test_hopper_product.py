@@ -205,11 +205,12 @@ def exposed(execution: Callable[[str], tuple[Run, bool]], code: str, says: str) 
         assert not (run.ok and good), policy
 
 
-def test_what_the_tile_before_stores_is_left_out() -> None:
-    mutant = built(("at_m, at_n, tile_m, tile_n)", "at_m, at_n, tile_m, 0)", 0))
-    run, _, _ = execute(mutant, 72, 144, 40, split_k=1)
-    assert {finding.code for finding in run.findings} == {WRITTEN}
-    assert all("g_c" in finding.message for finding in run.findings)
+@pytest.mark.parametrize("by_element", [1, 0])
+def test_what_the_tile_before_stores_is_left_out(by_element: int) -> None:
+    mutant = built(("at_m, at_n, tile_m, tile_n)", "at_m, at_n, tile_m, 0)", 1 - by_element))
+    run, _, _ = execute(mutant, 72, 144, 40, split_k=1, by_element=by_element, sm_count=6)
+    assert {finding.code for finding in run.findings} == {"written-by-two-ctas"}
+    assert all(("g_rows" if by_element else "g_c") in finding.message for finding in run.findings)
 
 
 @pytest.mark.parametrize(("m", "stored"), [(64, 1), (128, 2), (72, 1 + 1), (100, 1 + 5), (200, 3 + 1)])
@@ -219,9 +220,11 @@ def test_nearly_all_rows_of_a_tile_are_there(m: int, stored: int) -> None:
     assert good and run.counts["cp.async.bulk.tensor (store)"] == stored
 
 
-def test_rows_that_the_tile_above_stores_are_left_out() -> None:
-    run, _, _ = execute(built(("at_m, at_n, tile_m, tile_n)", "at_m, at_n, 0, tile_n)", 0)), 72, 64, 40, split_k=1)
-    assert {finding.code for finding in run.findings} == {WRITTEN}
+@pytest.mark.parametrize(("by_element", "code"), [(1, RACE), (0, WRITTEN)])
+def test_rows_that_the_tile_above_stores_are_left_out(by_element: int, code: str) -> None:
+    mutant = built(("at_m, at_n, tile_m, tile_n)", "at_m, at_n, 0, tile_n)", 1 - by_element))
+    run, _, _ = execute(mutant, 72, 64, 40, split_k=1, by_element=by_element)
+    assert {finding.code for finding in run.findings} == {code}
 
 
 @pytest.mark.parametrize("n", [80, 72])
@@ -248,7 +251,7 @@ def test_of_c_transposed_nearly_all_columns_are_there(m: int, n: int, stored: in
     ("edit", "shape"), [("tile_m, 0)", (80, 64, 40)), ("0, tile_n)", (64, 192, 40))], ids=["rows", "columns"]
 )
 def test_of_c_transposed_what_the_tile_before_stores_is_left_out(edit: str, shape: tuple[int, int, int]) -> None:
-    mutant = built(("at_m, at_n, tile_m, tile_n)", f"at_m, at_n, {edit}", 0))
+    mutant = built(("at_m, at_n, tile_m, tile_n)", f"at_m, at_n, {edit}", 1))
     knobs = {**TRANSPOSED, "consumers": 2, "block_m": 128}
     run, _, _ = execute(mutant, *shape, **knobs)
     assert {finding.code for finding in run.findings} == {WRITTEN}

@@ -40,7 +40,7 @@ MODULES = ("ops.launching", "ops.library", "ops.grouped", "runtime.load", "runti
 
 def _stubs(gpu: Gpu) -> dict[str, Any]:
     """Return what modules ask of a GPU, by name."""
-    from blackwell_matmul.ops.launches import Launches
+    from blackwell_matmul.runtime.launches import Launches
 
     return {
         "gpu_at": lambda device: gpu,

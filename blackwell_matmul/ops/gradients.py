@@ -12,7 +12,7 @@ from torch import Tensor
 from blackwell_matmul.base.errors import UnsupportedError
 from blackwell_matmul.ops import ready
 from blackwell_matmul.ops.finished import through_activation
-from blackwell_matmul.ops.launches import Ready
+from blackwell_matmul.ops.launching import Ready
 from blackwell_matmul.ops.operand_checks import How, known
 from blackwell_matmul.ops.placing import rows_of
 from blackwell_matmul.ops.ready import Call

@@ -22,8 +22,7 @@ from blackwell_matmul.ops.counting import tell_counters
 from blackwell_matmul.ops.direct import bypasses_dispatch, wants_gradient
 from blackwell_matmul.ops.functions import bmm
 from blackwell_matmul.ops.gradients import OperandLayout
-from blackwell_matmul.ops.launches import Launches, Ready
-from blackwell_matmul.ops.launching import Copy, gpu_of, kind_of
+from blackwell_matmul.ops.launching import Ready, gpu_of, kind_of
 from blackwell_matmul.ops.operand_checks import (
     GROUPED,
     check_columns,
@@ -35,10 +34,11 @@ from blackwell_matmul.ops.operand_checks import (
     grouped_shape,
     taken,
 )
-from blackwell_matmul.ops.placing import k_major, packed, padded
+from blackwell_matmul.ops.placing import Copy, k_major, packed, padded
 from blackwell_matmul.ops.ready import Call, again, keep, launched
 from blackwell_matmul.ops.two_levels import define
 from blackwell_matmul.problem.form import check_flag
+from blackwell_matmul.runtime.launches import Launches
 from blackwell_matmul.runtime.recent import Recent
 
 FAMILIES = {"sm_100a": "Blackwell", "sm_103a": "Blackwell", "sm_90a": "Hopper"}

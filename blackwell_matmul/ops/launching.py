@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -16,70 +17,105 @@ from blackwell_matmul.base.errors import InputError, UnsupportedError
 from blackwell_matmul.frontend.bind import DEFAULT_TARGET
 from blackwell_matmul.hardware.gpus import WITH_TCGEN05, Gpu, gpu_for_target
 from blackwell_matmul.kernels import LADDERS, rung
-from blackwell_matmul.kernels.host.forms import lines_of
+from blackwell_matmul.kernels.host.forms import ABSENT, lines_of
 from blackwell_matmul.kernels.host.gemv import gemv_pays, why_no_gemv
-from blackwell_matmul.kernels.host.matmul import ALIGNMENT_BYTES
+from blackwell_matmul.kernels.host.matmul import ALIGNMENT_BYTES, row_major_strides
 from blackwell_matmul.ops.distributed.shared_gpu import queue_pays
 from blackwell_matmul.ops.finished import EpilogueTensors
-from blackwell_matmul.ops.launches import CopiedLines, Launches, LaunchesOfParts, Ready, copies_lines
 from blackwell_matmul.ops.operand_checks import How
 from blackwell_matmul.ops.placing import (
-    MIXED,
-    copying,
+    CopiedLines,
+    OperandCopies,
     every_rung_reads,
     lines_of_copy,
-    lone,
     packed,
     padded,
-    why_copied,
     with_zeros,
 )
 from blackwell_matmul.problem.form import PLAIN, Epilogue, Form
 from blackwell_matmul.problem.problem import DTYPE_OF_TORCH, INT32_MAX, Problem, Schedule
+from blackwell_matmul.runtime import torch_cuda
 from blackwell_matmul.runtime.device import gpu_at
+from blackwell_matmul.runtime.launches import Launches
 from blackwell_matmul.scheduling.parts_of_k import best_division, divided
-
-Copy = Callable[[Tensor], Tensor]
 
 KEPT_KERNELS = 512
 """Maximum number of cached kernels. alpha and beta are constants of a kernel, and may change in each training step."""
 
 
-@dataclass(frozen=True, eq=False)
-class Copies:
-    """Function that returns operands left[.., m, k] and right[.., n, k] of one kind, copied where no kernel reads them.
+class LaunchesOfParts:
+    """Two launches for a product whose K is divided, called as `Launches`.
 
-    by_torch: functions that copy left and right; None: no copy by torch. by_kernel: copies by one launch of a kernel;
-    None: no such copy.
+    product: kernel of the sums over the parts of K. total: kernel that adds the parts. shape: shape of these sums in
+    memory, [parts, m, line]. line is n, rounded up to multiples of 16 bytes.
     """
 
-    by_torch: tuple[Copy | None, Copy | None] = (None, None)
-    by_kernel: CopiedLines | None = None
+    def __init__(self, product: Any, total: Any, shape: tuple[int, int, int], device: int) -> None:
+        self._product, self._total = Launches(product, device), Launches(total, device)
+        self.kernel, self.device = product, self._product.device
+        self._shape, self._strides = shape, row_major_strides(shape)
 
-    @classmethod
-    def of(cls, left: Tensor, right: Tensor) -> Copies:
-        """Return the copies for operands of these kinds."""
-        (copy_left, our_left), (copy_right, our_right) = _copies(left, right), _copies(right, left)
-        none = our_left is our_right is None
-        return cls((copy_left, copy_right), None if none else CopiedLines(our_left, our_right))
+    def __call__(self, tensors: Iterable[Tensor], arguments: Callable[[], Sequence[object]]) -> None:
+        for launches, given in zip((self._product, self._total), self._arguments(arguments())):
+            launches([each for each in given if isinstance(each, Tensor)], functools.partial(tuple, given))
 
-    def __call__(self, left: Tensor, right: Tensor) -> list[Tensor]:
-        operands = [x if copy is None else copy(x) for x, copy in zip((left, right), self.by_torch)]
-        return operands if self.by_kernel is None else self.by_kernel(*operands)
+    def calls(self, arguments: Sequence[object]) -> list[tuple[Any, Sequence[object]]]:
+        return list(zip((self._product.kernel, self._total.kernel), self._arguments(arguments)))
 
-    @property
-    def copied(self) -> list[bool]:
-        """Return True for left, and for right, if that operand is copied."""
-        ours: Sequence[int] = () if self.by_kernel is None else self.by_kernel.places
-        return [copy is not None or place in ours for place, copy in enumerate(self.by_torch)]
+    def _arguments(self, arguments: Sequence[Any]) -> tuple[Sequence[object], Sequence[object]]:
+        """Return the arguments of both launches."""
+        m, n, k, a, b, c, bias, residual, *scales, _ = arguments
+        parts, _, line = self._shape
+        sums = a.new_empty(self._shape, dtype=torch.float32)
+        of_sum = parts, m, n, line, sums, c, bias, residual
+        return (m, n, k, a, b, sums[..., :n], ABSENT, ABSENT, *scales, parts), of_sum
+
+    def at(self, addresses: Sequence[int]) -> bool:
+        a, b, c, *extras = addresses
+        sums = torch_cuda.allocated(self._shape, self._strides, torch.float32, self.device)  # until both are queued
+        return self._product.at([a, b, sums.data_ptr()]) and self._total.at([sums.data_ptr(), c, *extras])
 
 
-def _copies(x: Tensor, other: Tensor) -> tuple[Copy | None, Tensor | None]:
-    """Return the function by which torch copies x, and the operand that a kernel copies; None: no such copy."""
-    matrix, copied = lone(x), why_copied(x, other) not in ("", MIXED)
-    if not copied or not copies_lines(matrix):
-        return copying(x, other), None
-    return None if matrix is x else lone, matrix
+class Ready:
+    """Function that computes calls of one kind without checks: it allocates C, and launches the kernel at the tensors'
+    addresses.
+
+    shape: shape of the result. place: index of C's address among the others. copies: copies of operands; None: no
+    copies. graded: function that returns the result with gradients, from addresses and tensors; None before the first
+    such call.
+    """
+
+    __slots__ = ("_copies", "_launches", "_out", "_place", "_shape", "_strides", "graded")
+
+    def __init__(
+        self,
+        launches: Launches | LaunchesOfParts,
+        shape: Sequence[int],
+        out: torch.dtype,
+        place: int,
+        copies: CopiedLines | None = None,
+    ) -> None:
+        self._launches, self._shape, self._out, self._place = launches, tuple(shape), out, place
+        self._copies = copies
+        self._strides = row_major_strides(self._shape)
+        self.graded: Callable[..., Tensor] | None = None
+
+    def __call__(self, addresses: list[int]) -> Tensor | None:
+        """Return the result; None if a launch is not packed yet. addresses: C's and those of copies are put in."""
+        if self._copies is not None:
+            copied = self._copies.at(addresses)  # memory that lasts until the product is queued
+            if copied is None:
+                return None
+        c = torch_cuda.allocated(self._shape, self._strides, self._out, self._launches.device)
+        addresses.insert(self._place, c.data_ptr())
+        return c if self._launches.at(addresses) else None
+
+    def turned(self) -> Ready:
+        """Return a copy whose result has the last two dimensions exchanged."""
+        made = copy.copy(self)
+        made._shape, made._strides = ((*each[:-2], each[-1], each[-2]) for each in (self._shape, self._strides))
+        made.graded = None
+        return made
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +128,7 @@ class ProductPlan:
 
     launches: Launches | LaunchesOfParts
     sizes: tuple[int, ...]
-    copies: Copies
+    copies: OperandCopies
     shape: tuple[int, ...]
     columns: int
     out: torch.dtype
@@ -162,7 +198,7 @@ def planned(a: Tensor, b: Tensor, tensors: EpilogueTensors, gpu: Gpu, out: torch
         return None
     name, alone = _of_forms(gpu), form == PLAIN and all(each is None for each in tensors)
     plain = every_rung_reads(left) and every_rung_reads(right) and n == padded(n, out.itemsize)
-    copies = Copies.of(left, right)
+    copies = OperandCopies.of(left, right)
     measured = not gpu.arch.startswith(WITH_TCGEN05)  # on a B200, tcgen05 kernels are predicted to be as fast as Gemv
     by_gemv = measured and not any(copies.copied) and not how.batch_invariant and gemv_pays(left, right, gpu)
     if by_gemv and not why_no_gemv(left, right, form):
@@ -177,7 +213,7 @@ def planned(a: Tensor, b: Tensor, tensors: EpilogueTensors, gpu: Gpu, out: torch
         best = best_rung(gpu, m, n, k, a.dtype)
         batches = (1,) if "forms" in rung(best).features else ()
         launches = Launches(_kernel(best, PLAIN, False, queue), a.get_device())
-        return ProductPlan(launches, (m, n, k, *batches), Copies((padded_a, padded_b)), shape, n, out)
+        return ProductPlan(launches, (m, n, k, *batches), OperandCopies((padded_a, padded_b)), shape, n, out)
     if name is None:
         raise UnsupportedError(
             f"There is no kernel for {gpu} yet that computes batches or epilogues; torch does, and matmul of matrices "
@@ -195,7 +231,7 @@ def _in_parts(
     name: str | None,
     left: Tensor,
     right: Tensor,
-    copies: Copies,
+    copies: OperandCopies,
     tensors: EpilogueTensors,
     out: torch.dtype,
     gpu: Gpu,

@@ -15,8 +15,12 @@ larger tensor has a larger stride between lines.
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,6 +41,11 @@ from blackwell_matmul.ops.operand_checks import (
     grouped_shape,
     known,
 )
+from blackwell_matmul.problem.problem import INT32_MAX
+from blackwell_matmul.runtime import torch_cuda
+from blackwell_matmul.runtime.launches import Launches
+
+Copy = Callable[[Tensor], Tensor]
 
 FOLDED = "its batches do not lie at one distance from each other"
 MIXED = "the other one has another type of 8 bits, and both are multiplied in 16"
@@ -118,7 +127,7 @@ def why_copied(x: Tensor, other: Tensor) -> str:
     return MIXED if x.dtype != other.dtype else why_unreadable(lone(x))
 
 
-def copying(x: Tensor, other: Tensor) -> Callable[[Tensor], Tensor] | None:
+def copying(x: Tensor, other: Tensor) -> Copy | None:
     """Return the function that copies an operand of an ungrouped product; None if the kernel reads the operand in
     place."""
     reason = why_copied(x, other)
@@ -203,3 +212,132 @@ def every_rung_reads(x: Tensor) -> bool:
     """Return True if every kernel of the ladders can read x: a packed K-major matrix with aligned rows."""
     whole = x.shape[-1] * x.element_size() % ALIGNMENT_BYTES == 0 and x.data_ptr() % ALIGNMENT_BYTES == 0
     return x.dim() == 2 and x.is_contiguous() and whole
+
+
+class OperandInLines:
+    """Layout of an operand [rows, k] or [batches, rows, k] that is contiguous along rows or k, and of its copy.
+
+    sizes: batches, lines, and elements of a line. line, strides: elements from line to line of the copy, and all its
+    strides. elements: number of elements of the copy's memory, in whole lines of the L2.
+    """
+
+    def __init__(self, x: Tensor) -> None:
+        self._along_rows, self._batched = along_rows(x), x.dim() == 3
+        batches, lines, length = self.sizes = tuple(self.lines(x).shape)
+        self.line = apart(length, x.element_size())
+        self.strides = lines * self.line, self.line, 1
+        self.elements = padded(batches * lines * self.line, x.element_size(), ROW_BYTES)
+
+    def lines(self, x: Tensor) -> Tensor:
+        """Return x as [batches, lines, elements of a line]."""
+        lines = x.mT if self._along_rows else x
+        return lines if self._batched else lines[None]
+
+    def operand(self, lines: Tensor) -> Tensor:
+        """Return the operand of its lines: the reverse of `lines`."""
+        x = lines.mT if self._along_rows else lines
+        return x if self._batched else x[0]
+
+
+class CopiedLines:
+    """Copies of operands of one kind in lines that TMA can read, by one launch of a kernel.
+
+    left, right: operands [.., rows, k], each contiguous along rows or k; None: not copied, but not both. places:
+    indices of the copied operands.
+    """
+
+    def __init__(self, left: Tensor | None, right: Tensor | None) -> None:
+        operands = {place: x for place, x in enumerate((left, right)) if x is not None}
+        self.places, (first, *_) = tuple(operands), operands.values()
+        self._layouts = [OperandInLines(x) for x in operands.values()]
+        *self._begins, elements = 0, *itertools.accumulate(each.elements for each in self._layouts)
+        self._second = self._begins[-1] * first.element_size()  # where the last copy begins, in bytes
+        self._shape, self._dtype = (elements,), first.dtype
+        self._launches = Launches(_copying_kernel(), first.get_device())
+
+    def __call__(self, *operands: Tensor) -> list[Tensor]:
+        """Return left and right, or their copies."""
+        found, memory = list(operands), operands[self.places[0]].new_empty(self._shape)
+        tensors: list[Tensor] = []
+        arguments: list[object] = []
+        for place, layout, begin in zip(self.places, self._layouts, self._begins):
+            source = layout.lines(operands[place])
+            target = memory.as_strided(layout.sizes, layout.strides, begin)
+            tensors += source, target
+            arguments += *layout.sizes, *source.stride()[:2], layout.line, source, target
+            found[place] = layout.operand(target)
+        absent = [0] * len(arguments) if len(self.places) == 1 else []
+        self._launches(tensors, lambda: arguments + absent)
+        return found
+
+    def at(self, addresses: list[int]) -> Tensor | None:
+        """Copy the operands at the first two addresses, and put in the addresses of the copies.
+
+        Returns the copies' memory; None, without effect, if the launch is not packed yet.
+        """
+        memory = torch_cuda.allocated(self._shape, (1,), self._dtype, self._launches.device)
+        address = memory.data_ptr()
+        if len(self.places) == 1:
+            (place,) = self.places
+            if not self._launches.at((addresses[place], address)):
+                return None
+            addresses[place] = address
+        else:
+            second = address + self._second
+            if not self._launches.at((addresses[0], address, addresses[1], second)):
+                return None
+            addresses[:2] = address, second
+        return memory
+
+
+def copies_lines(x: Tensor) -> bool:
+    """Return True if `CopiedLines` copies an operand on a GPU. The kernel counts elements in 32 bits."""
+    span = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride())) + 1
+    in_lines = x.stride(-2 if along_rows(x) else -1) == 1
+    return x.is_cuda and in_lines and max(span, OperandInLines(x).elements) <= INT32_MAX
+
+
+@functools.cache
+def _copying_kernel() -> Any:
+    """Return the kernel object of all copies. The object caches its compiled code and packed arguments."""
+    from blackwell_matmul.kernels.products.line_copy import LineCopy
+
+    script: Any = LineCopy  # for mypy: the class is called with its pinned knobs only
+    return script()
+
+
+@dataclass(frozen=True, eq=False)
+class OperandCopies:
+    """Function that returns operands left[.., m, k] and right[.., n, k] of one kind, copied where no kernel reads them.
+
+    by_torch: functions that copy left and right; None: no copy by torch. by_kernel: copies by one launch of a kernel;
+    None: no such copy.
+    """
+
+    by_torch: tuple[Copy | None, Copy | None] = (None, None)
+    by_kernel: CopiedLines | None = None
+
+    @classmethod
+    def of(cls, left: Tensor, right: Tensor) -> OperandCopies:
+        """Return the copies for operands of these kinds."""
+        (copy_left, our_left), (copy_right, our_right) = _copies(left, right), _copies(right, left)
+        none = our_left is our_right is None
+        return cls((copy_left, copy_right), None if none else CopiedLines(our_left, our_right))
+
+    def __call__(self, left: Tensor, right: Tensor) -> list[Tensor]:
+        operands = [x if copy is None else copy(x) for x, copy in zip((left, right), self.by_torch)]
+        return operands if self.by_kernel is None else self.by_kernel(*operands)
+
+    @property
+    def copied(self) -> list[bool]:
+        """Return True for left, and for right, if that operand is copied."""
+        ours: Sequence[int] = () if self.by_kernel is None else self.by_kernel.places
+        return [copy is not None or place in ours for place, copy in enumerate(self.by_torch)]
+
+
+def _copies(x: Tensor, other: Tensor) -> tuple[Copy | None, Tensor | None]:
+    """Return the function by which torch copies x, and the operand that a kernel copies; None: no such copy."""
+    matrix, copied = lone(x), why_copied(x, other) not in ("", MIXED)
+    if not copied or not copies_lines(matrix):
+        return copying(x, other), None
+    return None if matrix is x else lone, matrix

@@ -67,7 +67,7 @@ def test_knobs_are_the_parameters() -> None:
         parameters = list(inspect.signature(rung(name).__init__).parameters)
         fixed = ["sm_count"] if "persistent" in rung(name).features else []
         fixed += ["queue"] if "queue" in rung(name).features else []
-        fixed += ["form"] if "forms" in rung(name).features else []
+        fixed += ["by_element", "form"] if "forms" in rung(name).features else []
         fixed += ["c_dtype", "types"] if "scaled" in rung(name).features else []
         assert parameters == ["self", "dtype", *rung(name).knobs, *fixed]
         assert set(rung(name).knobs) <= set(SPACE)

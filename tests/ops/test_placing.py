@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from blackwell_matmul.kernels.host.forms import lines_of
 from blackwell_matmul.ops import placing
 
 TYPES = (torch.bfloat16, torch.float32, torch.float8_e4m3fn)
@@ -57,3 +58,36 @@ def test_rows_are_copied_in_the_widest_words_that_both_have(
 def test_a_copy_of_another_type_is_converted() -> None:
     x = torch.arange(8.0).view(2, 4).to(torch.float8_e4m3fn)
     assert torch.equal(placing.widened(x), x.bfloat16())
+
+
+OPERANDS: dict[str, Callable[[], Tensor]] = {
+    "rows": lambda: torch.randn(6, 37),
+    "columns": lambda: torch.randn(37, 6).T,
+    "batches": lambda: torch.randn(3, 6, 37),
+    "batches of columns": lambda: torch.randn(3, 37, 6).mT,
+    "a slice": lambda: torch.randn(6, 300)[:, 1:290],
+    "equal lines": lambda: torch.randn(1, 37).expand(6, -1),
+    "one column": lambda: torch.randn(6, 3)[:, :1],
+}
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [(name, torch.bfloat16) for name in OPERANDS] + [(name, torch.float8_e4m3fn) for name in ("rows", "batches")],
+)
+def test_operands_are_copied_into_lines_that_tma_reads(name: str, dtype: torch.dtype) -> None:
+    x = OPERANDS[name]().to(dtype)
+    made = placing.CopiedLines(None, x)(OPERANDS["rows"](), x)[1]
+    assert torch.equal(made.float(), x.float())
+    assert made.stride() == placing.in_lines(x).stride()
+    if x.dim() == 2:
+        assert lines_of(made) == placing.lines_of_copy(x)
+
+
+def test_two_operands_are_copied_by_one_launch() -> None:
+    x, y = OPERANDS["batches of columns"]().bfloat16(), torch.randn(5, 7).bfloat16()
+    made = placing.CopiedLines(x, y)(x, y)
+    assert torch.equal(made[0], x) and torch.equal(made[1], y)
+    assert all(each.data_ptr() % 16 == 0 for each in made)
+    assert made[0].untyped_storage().data_ptr() == made[1].untyped_storage().data_ptr()

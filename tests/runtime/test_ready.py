@@ -11,8 +11,8 @@ from fake_gpu import OnGpu
 from blackwell_matmul import bmm, linear, matmul, scaled_mm
 from blackwell_matmul.ops import direct, ready
 from blackwell_matmul.ops.gradients import GRADIENTS
-from blackwell_matmul.ops.launches import Launches
 from blackwell_matmul.runtime import torch_cuda
+from blackwell_matmul.runtime.launches import Launches
 from blackwell_matmul.runtime.recent import Recent
 
 pytestmark = pytest.mark.process

@@ -14,10 +14,10 @@ from blackwell_matmul.kernels.host.forms import ABSENT
 from blackwell_matmul.ops.block_scaled.formats import FORMATS
 from blackwell_matmul.ops.block_scaled.swizzling import unswizzle
 from blackwell_matmul.ops.direct import bypasses_dispatch
-from blackwell_matmul.ops.launches import Launches
 from blackwell_matmul.ops.launching import kind_of, readable
 from blackwell_matmul.problem.problem import INT32_MAX
 from blackwell_matmul.runtime.device import gpu_at
+from blackwell_matmul.runtime.launches import Launches
 from blackwell_matmul.runtime.recent import Recent
 
 KEPT_QUANTIZERS = 256

@@ -25,7 +25,6 @@ from blackwell_matmul.ops.counting import tell_counters
 from blackwell_matmul.ops.direct import bypasses_dispatch, wants_gradient
 from blackwell_matmul.ops.finished import EpilogueTensors, finished
 from blackwell_matmul.ops.gradients import ProductOfTwo
-from blackwell_matmul.ops.launches import Launches
 from blackwell_matmul.ops.launching import best_scaled_rung, gpu_of, kind_of, readable
 from blackwell_matmul.ops.operand_checks import DEFAULTS, check_dense, check_dispatched
 from blackwell_matmul.ops.placing import k_major
@@ -33,6 +32,7 @@ from blackwell_matmul.ops.two_levels import define
 from blackwell_matmul.problem.block_scaled import ATOM_BLOCKS
 from blackwell_matmul.problem.form import BLOCK_SCALES
 from blackwell_matmul.problem.problem import DTYPE_OF_TORCH, Problem
+from blackwell_matmul.runtime.launches import Launches
 from blackwell_matmul.runtime.recent import Recent
 
 

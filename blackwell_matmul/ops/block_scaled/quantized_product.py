@@ -18,10 +18,10 @@ from blackwell_matmul.ops.block_scaled.formats import FORMATS
 from blackwell_matmul.ops.block_scaled.product import as_read, pinned_types, without_products
 from blackwell_matmul.ops.block_scaled.quantizing import quantize
 from blackwell_matmul.ops.direct import bypasses_dispatch
-from blackwell_matmul.ops.launches import Launches
 from blackwell_matmul.ops.launching import gpu_of, kind_of, readable
 from blackwell_matmul.ops.operand_checks import check_dispatched, unequal
 from blackwell_matmul.problem.block_scaled import BLOCK_SCALED, STEP_K
+from blackwell_matmul.runtime.launches import Launches
 from blackwell_matmul.runtime.recent import Recent
 
 Both = tuple[Tensor, Tensor]

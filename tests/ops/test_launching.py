@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
-from blackwell_matmul.kernels.host.forms import lines_of
-from blackwell_matmul.ops.launches import CopiedLines, Ready
-from blackwell_matmul.ops.launching import Copies, ProductPlan
-from blackwell_matmul.ops.placing import in_lines, lines_of_copy
+from blackwell_matmul.ops.launching import ProductPlan, Ready
+from blackwell_matmul.ops.placing import CopiedLines, OperandCopies, in_lines
 from blackwell_matmul.runtime import torch_cuda
 
 
@@ -60,41 +58,8 @@ def test_a_call_whose_result_is_copied_is_not_kept() -> None:
     a, b = torch.randn(3, 8).bfloat16(), torch.randn(8, 1).bfloat16()
     addresses, launches = [a.data_ptr(), b.data_ptr()], Stored(torch.zeros(3, 1))
     for line, kept in ((8, type(None)), (1, Ready)):
-        plan = ProductPlan(launches, (3, 1, 8), Copies(), (3, line), 1, torch.bfloat16)  # type: ignore[arg-type]
+        plan = ProductPlan(launches, (3, 1, 8), OperandCopies(), (3, line), 1, torch.bfloat16)  # type: ignore[arg-type]
         assert type(plan.ready((a, b), addresses, (3,))) is kept
-
-
-OPERANDS: dict[str, Callable[[], Tensor]] = {
-    "rows": lambda: torch.randn(6, 37),
-    "columns": lambda: torch.randn(37, 6).T,
-    "batches": lambda: torch.randn(3, 6, 37),
-    "batches of columns": lambda: torch.randn(3, 37, 6).mT,
-    "a slice": lambda: torch.randn(6, 300)[:, 1:290],
-    "equal lines": lambda: torch.randn(1, 37).expand(6, -1),
-    "one column": lambda: torch.randn(6, 3)[:, :1],
-}
-
-
-@pytest.mark.process
-@pytest.mark.parametrize(
-    ("name", "dtype"),
-    [(name, torch.bfloat16) for name in OPERANDS] + [(name, torch.float8_e4m3fn) for name in ("rows", "batches")],
-)
-def test_operands_are_copied_into_lines_that_tma_reads(name: str, dtype: torch.dtype) -> None:
-    x = OPERANDS[name]().to(dtype)
-    made = CopiedLines(None, x)(OPERANDS["rows"](), x)[1]
-    assert torch.equal(made.float(), x.float())
-    assert made.stride() == in_lines(x).stride()
-    if x.dim() == 2:
-        assert lines_of(made) == lines_of_copy(x)
-
-
-def test_two_operands_are_copied_by_one_launch() -> None:
-    x, y = OPERANDS["batches of columns"]().bfloat16(), torch.randn(5, 7).bfloat16()
-    made = CopiedLines(x, y)(x, y)
-    assert torch.equal(made[0], x) and torch.equal(made[1], y)
-    assert all(each.data_ptr() % 16 == 0 for each in made)
-    assert made[0].untyped_storage().data_ptr() == made[1].untyped_storage().data_ptr()
 
 
 def test_a_call_copies_operands_before_the_product() -> None:
@@ -103,7 +68,7 @@ def test_a_call_copies_operands_before_the_product() -> None:
     stored, given = Stored(torch.zeros(3, 5)), [a.data_ptr(), b.data_ptr()]
     lines, launch = CopiedLines(a, b), Copied()
     lines._launches = launch  # type: ignore[assignment]  # what it needs of Launches
-    plan = ProductPlan(stored, (3, 5, 7), Copies(by_kernel=lines), (3, 5), 5, torch.float32)  # type: ignore[arg-type]
+    plan = ProductPlan(stored, (3, 5, 7), OperandCopies(by_kernel=lines), (3, 5), 5, torch.float32)  # type: ignore[arg-type]
     ready = plan.ready((a, b.T), given, (3, 5))
     assert ready is not None
     made = ready(list(given))
@@ -122,9 +87,9 @@ def test_a_call_copies_one_operand(place: int) -> None:
     assert Ready(stored, (3, 5), torch.float32, 2, lines)(list(given)) is not None  # type: ignore[arg-type]
     assert launch.seen[0] == given[place] and stored.seen[1 - place] == given[1 - place]
     assert stored.seen[place] == launch.seen[1] and len(launch.seen) == 2
-    plan = ProductPlan(stored, (3, 5, 7), Copies(), (3, 5), 5, torch.float32)  # type: ignore[arg-type]
+    plan = ProductPlan(stored, (3, 5, 7), OperandCopies(), (3, 5), 5, torch.float32)  # type: ignore[arg-type]
     assert plan.ready((a, b.T), given, (3, 5)) is not None
-    assert replace(plan, copies=Copies((None, in_lines))).ready((a, b.T), given, (3, 5)) is None
+    assert replace(plan, copies=OperandCopies((None, in_lines))).ready((a, b.T), given, (3, 5)) is None
 
 
 class Copied:

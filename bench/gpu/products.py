@@ -4,8 +4,8 @@
     python bench/gpu/products.py --suite llm --out bench/results/products_llm.json
     python bench/gpu/products.py --suite odd --out bench/results/products_odd.json
 
-The second one is of layers, attention and mixtures of experts of language models, the third of an odd number of
-columns. Each case has two calls on the same tensors, ours and torch's. Both are captured in CUDA graphs of several
+The second one is of layers, attention and mixtures of experts of language models, the third of rows that TMA does not
+address. Each case has two calls on the same tensors, ours and torch's. Both are captured in CUDA graphs of several
 calls, which are timed in turn, so that a ratio is of one run; those of a kind have a mean. `eager_us` is the CPU time
 of a call without a graph.
 """
@@ -106,7 +106,9 @@ class Suite(enum.StrEnum):
 def main(
     out: Annotated[Path, typer.Option(help="The JSON file to write")],
     size: Annotated[int, typer.Option(help="Of the squares")] = 4096,
-    suite: Annotated[Suite, typer.Option(help="Squares, products of language models, or an odd N")] = Suite.square,
+    suite: Annotated[
+        Suite, typer.Option(help="Squares, products of language models, or rows without TMA")
+    ] = Suite.square,
     kinds: Annotated[str, typer.Option(help="Those alone whose kind begins so")] = "",
 ) -> None:
     """Compare, time, print and write."""

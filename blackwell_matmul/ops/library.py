@@ -171,4 +171,4 @@ MATMUL_SCHEMA = (
     "bool fast_accum=False, bool batch_invariant=False"
 )
 _library = torch.library.Library("blackwell_matmul", "DEF")
-define(_library, "matmul", MATMUL_SCHEMA, _computed, _fake, _followed)
+define(_library, "matmul", MATMUL_SCHEMA, _computed, _fake, _followed, required=("a", "b"))

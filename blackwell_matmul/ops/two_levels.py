@@ -6,7 +6,7 @@ code. The formula takes as much time as the rest of a launch, and the lower oper
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -17,6 +17,9 @@ from blackwell_matmul.ops.direct import wants_gradient
 
 LAUNCH = "_launch"
 """Suffix of the lower operation's name."""
+
+PLAIN = "plain"
+"""Name of the lower operation's overload without optional arguments, which takes torch's dispatch half the time."""
 
 TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
 """Tags of an operation. With needs_fixed_stride_order, inductor keeps the strides of operands. Its code then also omits
@@ -58,23 +61,34 @@ def define(
     run: Callable[..., Tensor],
     fake: Callable[..., Tensor],
     gradients: Callable[..., Tensor],
+    required: Sequence[str] = (),
 ) -> None:
     """Define an operation of a library, and the lower operation without gradients.
 
     arguments: the arguments of torch's schema, tensors first, then keywords. run: function that computes the result
     without gradients. fake: function that returns a tensor of the result's shape and type. gradients: function that
     computes the result with gradients. It takes the lower operation, the upper operation, the keywords and the tensors.
+    required: names of the required tensors, for an overload of the lower operation that takes these alone; none: no
+    overload.
     """
-    for each in (name, name + LAUNCH):
-        library.define(f"{each}({arguments}) -> Tensor", tags=TAGS)
+    schemas = {name: arguments, name + LAUNCH: arguments}
+    if required:
+        schemas[f"{name}{LAUNCH}.{PLAIN}"] = ", ".join(f"Tensor {each}" for each in required)
+    for each, schema in schemas.items():
+        library.define(f"{each}({schema}) -> Tensor", tags=TAGS)
         library.impl(each, run, "CompositeExplicitAutograd")
         torch.library.register_fake(f"{library.ns}::{each}", fake, lib=library)
-    upper, lower = (getattr(getattr(torch.ops, library.ns), each).default for each in (name, name + LAUNCH))
+        if each != name:
+            library.impl(each, torch.library.fallthrough_kernel, "Autograd")
+    upper, lower = (getattr(getattr(torch.ops, library.ns), each) for each in (name, name + LAUNCH))
 
     def followed(*tensors: Tensor | None, **rest: Any) -> Tensor:
+        launch = lower.default
+        if required and not rest and all(each is None for each in tensors[len(required) :]):
+            launch, tensors = getattr(lower, PLAIN), tensors[: len(required)]
         if wants_gradient(tensors):
-            return gradients(lower, upper, rest, *tensors)
-        return lower(*tensors, **rest)
+            return gradients(launch, upper.default, rest, *tensors)
+        made: Tensor = launch(*tensors, **rest)
+        return made
 
     library.impl(name, followed, "Autograd")
-    library.impl(name + LAUNCH, torch.library.fallthrough_kernel, "Autograd")

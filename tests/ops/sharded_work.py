@@ -29,7 +29,7 @@ def close(ours: torch.Tensor, expected: torch.Tensor) -> None:
     torch.testing.assert_close(ours, expected, rtol=2e-2, atol=2e-2)
 
 
-def every_placement(world: int) -> None:
+def every_placement(world: int, simulate: bool = True) -> None:
     """Rows, columns and k in parts, or whole, of both."""
     from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor, init_device_mesh
 
@@ -42,9 +42,20 @@ def every_placement(world: int) -> None:
         placed = [
             distribute_tensor(x, mesh, [Replicate() if at is None else Shard(at)]) for x, at in ((a, of_a), (b, of_b))
         ]
-        c = matmul(*placed, simulate=True)
+        c = matmul(*placed, simulate=simulate)
         assert c.placements == (stay.get((of_a, of_b), c.placements[0]),), (of_a, of_b, c.placements)
         close(c.full_tensor(), a @ b)
+
+
+def every_placement_without_options(world: int) -> None:
+    """By the overload of two tensors, which no simulated product takes: torch multiplies the parts."""
+    from blackwell_matmul.ops import library
+
+    original, library.run = library.run, lambda a, b, *_, **__: a @ b
+    try:
+        every_placement(world, simulate=False)
+    finally:
+        library.run = original
 
 
 def batches_and_extras(world: int) -> None:

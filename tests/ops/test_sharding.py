@@ -36,7 +36,18 @@ def free_port() -> int:
 @pytest.mark.parametrize(
     ("world", "names"),
     [
-        (2, ["every_placement", "batches_and_extras", "tensor_parallel", "fully_sharded", *PARTS_TRAVEL, *ALSO]),
+        (
+            2,
+            [
+                "every_placement",
+                "every_placement_without_options",
+                "batches_and_extras",
+                "tensor_parallel",
+                "fully_sharded",
+                *PARTS_TRAVEL,
+                *ALSO,
+            ],
+        ),
         (4, ["two_dimensions", *PARTS_TRAVEL[1:]]),
     ],
 )

@@ -6,10 +6,11 @@ import pytest
 import torch
 from functorch.compile import make_boxed_func
 from torch._dynamo.backends.common import aot_autograd
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from blackwell_matmul import bmm, grouped_matmul, linear, matmul
 from blackwell_matmul.base.errors import InputError
-from blackwell_matmul.ops.two_levels import LAUNCH
+from blackwell_matmul.ops.two_levels import LAUNCH, PLAIN
 
 ops = torch.ops.blackwell_matmul
 
@@ -60,6 +61,20 @@ def test_autograd_passes_the_lower_one_by():
     x, w = randn(16, 24).requires_grad_(), randn(24, 8, seed=1)
     assert ops.matmul(x, w, simulate=True).requires_grad
     assert not ops.matmul_launch(x, w, simulate=True).requires_grad
+
+
+@pytest.mark.parametrize(
+    ("call", "overload"),
+    [
+        (lambda x, w, bias: ops.matmul(x, w), PLAIN),
+        (lambda x, w, bias: ops.matmul(x, w, bias), "default"),
+        (lambda x, w, bias: ops.matmul(x, w, activation="relu"), "default"),
+    ],
+)
+def test_a_graph_without_options_has_the_overload_of_two_tensors(call, overload):
+    graph = make_fx(call, tracing_mode="fake")(randn(16, 24), randn(24, 8), randn(8)).graph
+    found = [str(each.target) for each in graph.nodes if "blackwell_matmul" in str(each.target)]
+    assert found == [f"blackwell_matmul.matmul{LAUNCH}.{overload}"]
 
 
 @pytest.mark.slow

@@ -34,7 +34,9 @@ def _registered() -> None:
     No public API adds a keyword to the key (torch 2.13, register_sharding).
     """
     known: dict[Any, Any] = DTensor._op_dispatcher.sharding_propagator.op_to_schema_info
-    for op in (torch.ops.blackwell_matmul.matmul.default, torch.ops.blackwell_matmul.matmul_launch.default):
+    launch = torch.ops.blackwell_matmul.matmul_launch
+    register_sharding(launch.plain)(_acceptable_without_options)
+    for op in (torch.ops.blackwell_matmul.matmul.default, launch.default):
         register_sharding(op)(_acceptable)
         info = known[op]
         known[op] = replace(info, static_kwargkey=[*(info.static_kwargkey or ()), "activation"])
@@ -54,6 +56,10 @@ def _acceptable(
     given = (bias, residual, scale_a, scale_b)
     rows = _rows(a, b, scale_a, activation)
     return [([c], [x, y, *[p if t is not None else None for p, t in zip(rest, given)]]) for c, (x, y, *rest) in rows]
+
+
+def _acceptable_without_options(a: Any, b: Any) -> list[tuple[list[Placement], list[Placement | None]]]:
+    return [(of_c, of_all[:2]) for of_c, of_all in _acceptable(a, b)]
 
 
 def _rows(a: Any, b: Any, scale_a: Any, activation: str) -> Iterator[Row]:

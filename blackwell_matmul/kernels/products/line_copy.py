@@ -65,16 +65,16 @@ class LineCopy(Script):
         second_source_ptr: void_p = 0,
         second_target_ptr: void_p = 0,
     ):
-        ctas: int32 = batches * cdiv(lines, LINES) * cdiv(length, ELEMENTS)  # of the first operand
-        self.attrs.blocks = batches * cdiv(lines, LINES) * cdiv(length, ELEMENTS) + second_batches * cdiv(
-            second_lines, LINES
-        ) * cdiv(second_length, ELEMENTS)
+        # CTAs of each operand.
+        first = batches * cdiv(lines, LINES) * cdiv(length, ELEMENTS)
+        second = second_batches * cdiv(second_lines, LINES) * cdiv(second_length, ELEMENTS)
+        self.attrs.blocks = first + second
         self.attrs.warps = WARPS
-        if self.blockIdx.x < ctas:
+        if self.blockIdx.x < first:
             self.copy(self.blockIdx.x, batches, lines, length, between, line, to_line, source_ptr, target_ptr)
         else:
             self.copy(
-                self.blockIdx.x - ctas, second_batches, second_lines, second_length, second_between, second_line,
+                self.blockIdx.x - first, second_batches, second_lines, second_length, second_between, second_line,
                 second_to_line, second_source_ptr, second_target_ptr,
             )  # fmt: skip
 

@@ -256,11 +256,7 @@ def _tma_reads_rows_of_a_and_b(tile: TileConfig) -> str | None:
 def _tma_writes_rows_of_c(tile: TileConfig) -> str | None:
     if "tma" not in tile.features or "forms" in tile.features:  # the latter store other rows element by element
         return None
-    problem = tile.asked
-    if problem.form.c_stride:
-        return _tma_row_reason("c_stride", problem.form.c_stride, "C", 8 * problem.c_bytes)
-    name = "N / 2" if problem.columns != problem.n else "N"
-    return _tma_row_reason(name, problem.columns, "C", 8 * problem.c_bytes)
+    return _tma_row_reason("N", tile.asked.n, "C", 8 * tile.asked.c_bytes)
 
 
 def _swapped_is_plain(tile: TileConfig) -> str | None:

@@ -154,7 +154,6 @@ def test_why_not_is_empty_exactly_when_code_is_generated_for_a_form(name: str) -
         ("hopper", {"cluster_n": 4}, Form(a_major="m"), "block_m = 128: A is .* spans of 64, and a CTA loads 32 rows"),
         ("hopper", {"e_block_n": 64}, Form(out="fp32"), "e_block_n = 64: a row of the tile is 256 bytes"),
         ("hopper", {}, Form("m", a_stride=1004), "M = 1004: a row of A is 2008 bytes, TMA needs a multiple of 16"),
-        ("hopper", {}, Form(epilogue=Epilogue(activation="swiglu")), "N / 2 = 100: a row of C is 200 bytes"),
     ],
 )
 def test_a_form_has_its_reasons(name: str, knobs: dict[str, int], form: Form, reason: str) -> None:

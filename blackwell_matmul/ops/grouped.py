@@ -34,7 +34,7 @@ from blackwell_matmul.ops.operand_checks import (
     grouped_shape,
     taken,
 )
-from blackwell_matmul.ops.placing import Copy, k_major, packed, padded
+from blackwell_matmul.ops.placing import Copy, across, k_major, packed, padded
 from blackwell_matmul.ops.ready import Call, again, keep, launched
 from blackwell_matmul.ops.two_levels import define
 from blackwell_matmul.problem.form import check_flag
@@ -208,7 +208,7 @@ def _planned(x: Tensor, w: Tensor, offs: Tensor, simulate: bool) -> GroupedPlan 
 
 def _product(x: Tensor, w: Tensor, offs: Tensor, shape: tuple[int, ...], gpu: Gpu) -> GroupedPlan:
     launches = Launches(_kernel(gpu, "GroupedMatmul"), x.get_device())
-    copies = (k_major if why_no_rows(x) else None), (_turned if why_unreadable(w.mT) else None)
+    copies = (k_major if why_no_rows(x) else None), (across if why_unreadable(w.mT) else None)
     m, n = shape
     return GroupedPlan(launches, (m, n, x.shape[1], offs.shape[0]), *copies, shape, turns=False)
 
@@ -216,15 +216,10 @@ def _product(x: Tensor, w: Tensor, offs: Tensor, shape: tuple[int, ...], gpu: Gp
 def _sums(x: Tensor, w: Tensor, offs: Tensor, shape: tuple[int, ...], gpu: Gpu) -> GroupedPlan:
     """Return the plan of a product with groups of k. C's rows are padded to multiples of 16 bytes; C is then copied."""
     launches = Launches(_kernel(gpu, "GroupedGradient"), x.get_device())
-    copies = (_turned if why_no_rows(x.mT) else None), (k_major if why_no_rows(w) else None)
+    copies = (across if why_no_rows(x.mT) else None), (k_major if why_no_rows(w) else None)
     groups, k, n = shape
     written = (groups, k, padded(n, x.element_size()))
     return GroupedPlan(launches, (x.shape[1], n, k, groups), *copies, written, turns=True)
-
-
-def _turned(x: Tensor) -> Tensor:
-    """Return a copy that is contiguous along its second to last dimension."""
-    return k_major(x.mT).mT
 
 
 @functools.cache

@@ -144,13 +144,18 @@ def along_rows(x: Tensor) -> bool:
 
 def in_lines(x: Tensor) -> Tensor:
     """Return a copy with aligned lines, contiguous along the same dimension as x if possible."""
-    return k_major(x.mT).mT if along_rows(x) else k_major(x)
+    return across(x) if along_rows(x) else k_major(x)
 
 
 def lines_of_copy(x: Tensor) -> Lines:
     """Return the layout of `in_lines(x)` for a matrix x."""
     length = x.shape[-2 if along_rows(x) else -1]
     return Lines(not along_rows(x), apart(length, x.element_size()), False, 0)
+
+
+def across(x: Tensor) -> Tensor:
+    """Return a copy that is contiguous along its second to last dimension, with aligned lines."""
+    return k_major(x.mT).mT
 
 
 def k_major(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
@@ -217,16 +222,16 @@ def every_rung_reads(x: Tensor) -> bool:
 class OperandInLines:
     """Layout of an operand [rows, k] or [batches, rows, k] that is contiguous along rows or k, and of its copy.
 
-    sizes: batches, lines, and elements of a line. line, strides: elements from line to line of the copy, and all its
-    strides. elements: number of elements of the copy's memory, in whole lines of the L2.
+    sizes: batches, lines, and elements of a line. strides: strides of the copy with these sizes. elements: number of
+    elements of the copy's memory, in whole lines of the L2.
     """
 
     def __init__(self, x: Tensor) -> None:
         self._along_rows, self._batched = along_rows(x), x.dim() == 3
         batches, lines, length = self.sizes = tuple(self.lines(x).shape)
-        self.line = apart(length, x.element_size())
-        self.strides = lines * self.line, self.line, 1
-        self.elements = padded(batches * lines * self.line, x.element_size(), ROW_BYTES)
+        line = apart(length, x.element_size())
+        self.strides = lines * line, line, 1
+        self.elements = padded(batches * lines * line, x.element_size(), ROW_BYTES)
 
     def lines(self, x: Tensor) -> Tensor:
         """Return x as [batches, lines, elements of a line]."""
@@ -264,7 +269,7 @@ class CopiedLines:
             source = layout.lines(operands[place])
             target = memory.as_strided(layout.sizes, layout.strides, begin)
             tensors += source, target
-            arguments += *layout.sizes, *source.stride()[:2], layout.line, source, target
+            arguments += *layout.sizes, *source.stride()[:2], target.stride(1), source, target
             found[place] = layout.operand(target)
         absent = [0] * len(arguments) if len(self.places) == 1 else []
         self._launches(tensors, lambda: arguments + absent)

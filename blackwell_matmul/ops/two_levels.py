@@ -18,7 +18,7 @@ from blackwell_matmul.ops.direct import wants_gradient
 LAUNCH = "_launch"
 """Suffix of the lower operation's name."""
 
-PLAIN = "plain"
+TENSORS_ALONE = "plain"
 """Name of the lower operation's overload without optional arguments, which takes torch's dispatch half the time."""
 
 TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
@@ -73,19 +73,20 @@ def define(
     """
     schemas = {name: arguments, name + LAUNCH: arguments}
     if required:
-        schemas[f"{name}{LAUNCH}.{PLAIN}"] = ", ".join(f"Tensor {each}" for each in required)
+        schemas[f"{name}{LAUNCH}.{TENSORS_ALONE}"] = ", ".join(f"Tensor {each}" for each in required)
     for each, schema in schemas.items():
         library.define(f"{each}({schema}) -> Tensor", tags=TAGS)
         library.impl(each, run, "CompositeExplicitAutograd")
         torch.library.register_fake(f"{library.ns}::{each}", fake, lib=library)
         if each != name:
             library.impl(each, torch.library.fallthrough_kernel, "Autograd")
-    upper, lower = (getattr(getattr(torch.ops, library.ns), each) for each in (name, name + LAUNCH))
+    upper, launches = (getattr(getattr(torch.ops, library.ns), each) for each in (name, name + LAUNCH))
+    lower, alone, count = launches.default, getattr(launches, TENSORS_ALONE) if required else None, len(required)
 
     def followed(*tensors: Tensor | None, **rest: Any) -> Tensor:
-        launch = lower.default
-        if required and not rest and all(each is None for each in tensors[len(required) :]):
-            launch, tensors = getattr(lower, PLAIN), tensors[: len(required)]
+        launch = lower
+        if alone is not None and not rest and all(each is None for each in tensors[count:]):
+            launch, tensors = alone, tensors[:count]
         if wants_gradient(tensors):
             return gradients(launch, upper.default, rest, *tensors)
         made: Tensor = launch(*tensors, **rest)

@@ -10,7 +10,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from blackwell_matmul import bmm, grouped_matmul, linear, matmul
 from blackwell_matmul.base.errors import InputError
-from blackwell_matmul.ops.two_levels import LAUNCH, PLAIN
+from blackwell_matmul.ops.two_levels import LAUNCH, TENSORS_ALONE
 
 ops = torch.ops.blackwell_matmul
 
@@ -66,7 +66,7 @@ def test_autograd_passes_the_lower_one_by():
 @pytest.mark.parametrize(
     ("call", "overload"),
     [
-        (lambda x, w, bias: ops.matmul(x, w), PLAIN),
+        (lambda x, w, bias: ops.matmul(x, w), TENSORS_ALONE),
         (lambda x, w, bias: ops.matmul(x, w, bias), "default"),
         (lambda x, w, bias: ops.matmul(x, w, activation="relu"), "default"),
     ],
